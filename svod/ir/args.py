@@ -1,0 +1,77 @@
+"""Typed argument records of nodes. Equal records are equal keys; all are hashable."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from itertools import count
+from typing import NamedTuple
+
+
+
+
+
+
+class AxisKind(IntEnum):
+    """What a RANGE becomes. The order is the order of the loops, outermost first."""
+
+    OUTER = 0  # schedule loop
+    THREAD = 1  # core axis: split over workers
+    GLOBAL = 2  # GPU grid
+    LOCAL = 3  # GPU workgroup
+    LOOP = 4  # plain loop over outputs
+    REDUCE = 5  # plain loop over a reduction
+    UNROLL = 6  # unrolled copies of a reduction axis
+    UPCAST = 7  # unrolled copies of an output axis: the register tile
+    LANE = 8  # one vector
+
+
+class BufferRef:
+    """Identity of a buffer and the owner of its memory: when the node goes, the memory goes."""
+
+    __slots__ = ("__weakref__", "buffer", "id", "size")
+    _ids = count(1)
+
+    def __init__(self, size: int, buffer: object = None) -> None:
+        self.id = next(BufferRef._ids)
+        self.size = size  # elements
+        self.buffer = buffer  # a device Buffer once there is one
+
+    def __repr__(self) -> str:
+        return f"BufferRef(id={self.id}, size={self.size})"
+
+
+class ViewArg(NamedTuple):
+    size: int  # elements
+    offset: int  # elements of the view's dtype
+
+
+class ParamArg(NamedTuple):
+    slot: int
+    shape: tuple[int, ...]
+
+
+class RangeArg(NamedTuple):
+    id: int
+    kind: AxisKind
+
+
+class ReduceArg(NamedTuple):
+    op: int
+    axes: tuple[int, ...]
+
+
+class VarArg(NamedTuple):
+    name: str
+    lo: int
+    hi: int
+
+
+class LocalArg(NamedTuple):
+    size: int
+    id: int
+
+
+class CustomArg(NamedTuple):
+    kind: str
+    attrs: tuple[object, ...]
+    shape: tuple[int, ...]

@@ -1,0 +1,138 @@
+"""The op list, on one screen, in the order the pipeline meets them.
+
+An op is a small integer. ``NAMES[op]`` is its printed name.
+
+Shapes: in the tensor graph every node has a shape; in kernels everything is a scalar or vector.
+Elementwise operands have equal shapes, except that rank-0 operands broadcast.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# -- tensor graph: structure ----------------------------------------------------------------
+SINK: Final = 0  # src: roots. The graph to realise, or a kernel's stores
+CONTIGUOUS: Final = 1  # src: (x). Value of x, stored in a buffer of its own
+BUFFER: Final = 2  # src: (DEVICE). arg BufferRef: 1-d storage; the reference holds the memory
+BUFFER_VIEW: Final = 3  # src: (BUFFER). arg ViewArg(size, offset) in elements of dtype
+COPY: Final = 4  # src: (x, DEVICE). x on another device
+UNIQUE: Final = 5  # arg int: identity of a buffer
+LUNIQUE: Final = 6  # arg int: identity local to a cached schedule
+DEVICE: Final = 7  # arg str: "CPU", "CPU:1"
+PARAM: Final = 8  # src: () or (DEVICE). arg ParamArg(slot, shape): kernel argument; marked: placeholder
+ASSIGN: Final = 9  # src: (target, value). target (a BUFFER behind movement ops) takes value
+# -- tensor graph: movement ------------------------------------------------------------------
+RESHAPE: Final = 10  # arg: new shape
+PERMUTE: Final = 11  # arg: tuple of axes
+EXPAND: Final = 12  # arg: new shape; axes of size 1 grow
+PAD: Final = 13  # arg: ((before, after), ...); pads with zero
+SHRINK: Final = 14  # arg: ((start, stop), ...)
+FLIP: Final = 15  # arg: tuple of axes
+REDUCE_AXIS: Final = 16  # arg ReduceArg(op, axes); reduced axes stay with size 1
+CUSTOM_FUNCTION: Final = 17  # arg CustomArg(kind, attrs, ...)
+MSELECT: Final = 18  # src: (stack). arg int: which shard
+MSTACK: Final = 19  # src: shards
+IOTA: Final = 37  # arg int n: 0, 1, .. n-1 as a tensor of shape (n,)
+GATHER: Final = 38  # src: (x, *indices). indices share a shape I and address the leading axes of
+#   x: out[I.., rest..] = x[i0[I], .., rest..]; an index outside its axis reads 0
+SCATTER: Final = 39  # src: (x, values, *indices). arg "set" or "add": x with values[I.., rest..]
+#   written at x[i0[I], .., rest..] in row-major order of I (the last one wins); outside: dropped
+# -- kernels: loops and memory ---------------------------------------------------------------
+CALL: Final = 20  # src: (body, *args). One kernel launch
+RANGE: Final = 21  # src: (size). arg RangeArg(id, kind). A loop counter 0..size-1
+INDEX: Final = 22  # src: (memory, offset[, gate]). A place in memory, offset in elements
+LOAD: Final = 23  # src: (INDEX[, alternative]). alternative is the value where the gate is false
+STORE: Final = 24  # src: (INDEX, value)
+REDUCE: Final = 25  # src: (value, *ranges). arg: op. Value folded over the ranges
+END: Final = 26  # src: (body, *ranges). Closes loops around stores
+AFTER: Final = 27  # src: (value, *effects). value, once the effects have happened
+BARRIER: Final = 28
+DEFINE_VAR: Final = 29  # arg VarArg(name, lo, hi): a run-time integer
+BIND: Final = 30  # src: (DEFINE_VAR, CONST or RANGE)
+DEFINE_LOCAL: Final = 31  # arg LocalArg(size, id): scratch memory
+SPECIAL: Final = 32  # src: (size). arg str: hardware index
+# -- programs ---------------------------------------------------------------------------------
+PROGRAM: Final = 33
+LINEAR: Final = 34
+SOURCE: Final = 35
+BINARY: Final = 36
+# -- values -----------------------------------------------------------------------------------
+CONST: Final = 40  # arg: int, float or bool of the dtype
+CAST: Final = 41  # dtype is the target; defined for every value
+BITCAST: Final = 42
+BROADCAST: Final = 43  # scalar to all lanes
+LANES: Final = 44  # vector 0, 1, .. n-1
+GEP: Final = 45  # arg int: one lane of a vector
+VECTORIZE: Final = 46  # src: scalars, one per lane
+LANE_REDUCE: Final = 47  # vector folded to a scalar in a fixed tree order. arg: op
+# -- unary ------------------------------------------------------------------------------------
+NEG: Final = 50
+NOT: Final = 51  # bitwise; logical for bool
+RECIP: Final = 52
+SQRT: Final = 53
+TRUNC: Final = 54  # toward zero, float to float
+FLOOR: Final = 55
+CEIL: Final = 56
+ROUND: Final = 57  # half to even
+EXP: Final = 58
+EXP2: Final = 59
+LOG: Final = 60
+LOG2: Final = 61
+SIN: Final = 62
+COS: Final = 63
+TAN: Final = 64
+TANH: Final = 65
+ERF: Final = 66
+RSQRT: Final = 67
+ABS: Final = 68
+EXPM1: Final = 69
+LOG1P: Final = 70
+ASIN: Final = 71
+ACOS: Final = 72
+ATAN: Final = 73
+SINH: Final = 74
+COSH: Final = 75
+ASINH: Final = 76
+ACOSH: Final = 77
+ATANH: Final = 78
+# -- binary -----------------------------------------------------------------------------------
+ADD: Final = 80
+SUB: Final = 81
+MUL: Final = 82
+DIV: Final = 83  # float division; IEEE
+IDIV: Final = 84  # integer, toward -inf; by zero gives 0
+MOD: Final = 85  # sign of the divisor; by zero gives 0
+MAX: Final = 86  # NaN wins
+MIN: Final = 87  # NaN wins
+POW: Final = 88
+ATAN2: Final = 89
+LT: Final = 90
+LE: Final = 91
+EQ: Final = 92
+NE: Final = 93
+AND: Final = 94
+OR: Final = 95
+XOR: Final = 96
+SHL: Final = 97  # past the width gives 0
+SHR: Final = 98  # arithmetic for signed; past the width gives 0 or -1
+FMOD: Final = 99  # float, C remainder: sign of the dividend
+# -- ternary ----------------------------------------------------------------------------------
+WHERE: Final = 100  # src: (condition, a, b)
+FMA: Final = 101  # a*b+c, one rounding
+
+MOVEMENT: Final = frozenset({RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP})
+UNARY: Final = frozenset(range(50, 79))
+BINARY_OPS: Final = frozenset(range(80, 100))
+COMPARE: Final = frozenset({LT, LE, EQ, NE})
+TERNARY: Final = frozenset({WHERE, FMA})
+ALU: Final = UNARY | BINARY_OPS | TERNARY
+ELEMENTWISE: Final = ALU | {CAST, BITCAST}
+COMMUTATIVE: Final = frozenset({ADD, MUL, MAX, MIN, EQ, NE, AND, OR, XOR})
+REDUCTIONS: Final = frozenset({ADD, MUL, MAX, MIN, AND, OR, XOR})
+
+NAMES: Final[dict[int, str]] = {
+    value: name
+    for name, value in list(globals().items())
+    if name.isupper() and isinstance(value, int)
+}
+BY_NAME: Final[dict[str, int]] = {name: op for op, name in NAMES.items()}

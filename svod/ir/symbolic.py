@@ -1,0 +1,312 @@
+"""Index arithmetic in normal form: smart constructors, no simplifier pass.
+
+Every ``index`` node is built here, so equal expressions usually meet and substitution
+simplifies again for free. A sum is left-nested, terms in order of first appearance, the constant
+last. Division and modulo round toward minus infinity; divisors are positive.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, const, make
+
+_index = dt.index
+_bool = dt.bool_
+
+ZERO = const(0, _index)
+ONE = const(1, _index)
+TRUE = const(True, _bool)
+FALSE = const(False, _bool)
+
+
+def num(value: int) -> UOp:
+    """An index constant."""
+    return const(value, _index)
+
+
+def _split_coefficient(node: UOp) -> tuple[UOp, int]:
+    if node.op == O.MUL and node.src[1].op == O.CONST:
+        return node.src[0], node.src[1].arg
+    return node, 1
+
+
+def terms_of(node: UOp) -> tuple[dict[UOp, int], int]:
+    """A sum as coefficients by term and a constant."""
+    terms: dict[UOp, int] = {}
+    constant = 0
+    flat = []
+    while node.op == O.ADD:
+        flat.append(node.src[1])
+        node = node.src[0]
+    flat.append(node)
+    flat.reverse()
+    for part in flat:
+        if part.op == O.CONST:
+            constant += part.arg
+        else:
+            base, factor = _split_coefficient(part)
+            terms[base] = terms.get(base, 0) + factor
+    return terms, constant
+
+
+def from_terms(terms: dict[UOp, int], constant: int) -> UOp:
+    """The normal form of a sum."""
+    total: UOp | None = None
+    for base, factor in terms.items():
+        if factor == 0:
+            continue
+        part = base if factor == 1 else make(O.MUL, _index, (base, const(factor, _index)))
+        total = part if total is None else make(O.ADD, _index, (total, part))
+    if total is None:
+        return const(constant, _index)
+    if constant:
+        total = make(O.ADD, _index, (total, const(constant, _index)))
+    return total
+
+
+def add(a: UOp, b: UOp) -> UOp:
+    if a.op == O.CONST:
+        if b.op == O.CONST:
+            return const(a.arg + b.arg, _index)
+        a, b = b, a
+    if b.op == O.CONST:
+        value = b.arg
+        if value == 0:
+            return a
+        if a.op == O.ADD and a.src[1].op == O.CONST:
+            value += a.src[1].arg
+            a = a.src[0]
+            if value == 0:
+                return a
+        return make(O.ADD, _index, (a, const(value, _index)))
+    terms, constant = terms_of(a)
+    more, extra = terms_of(b)
+    for base, factor in more.items():
+        terms[base] = terms.get(base, 0) + factor
+    _recombine(terms)
+    return from_terms(terms, constant + extra)
+
+
+def _recombine(terms: dict[UOp, int]) -> None:
+    """(x//c)*c*k + (x%c)*k is x*k."""
+    for base in list(terms):
+        if base.op != O.MOD or base.src[1].op != O.CONST:
+            continue
+        factor = terms.get(base, 0)
+        if factor == 0:
+            continue
+        inner, divisor = base.src[0], base.src[1].arg
+        quotient = idiv(inner, divisor)
+        if quotient.op == O.CONST:
+            continue
+        other, scale = _split_coefficient(quotient)
+        if scale == 1 and terms.get(other, 0) == factor * divisor:
+            del terms[other]
+            del terms[base]
+            more, constant = terms_of(inner)
+            if constant:
+                terms[inner] = terms.get(inner, 0) + factor
+                continue
+            for part, coefficient in more.items():
+                terms[part] = terms.get(part, 0) + coefficient * factor
+
+
+def mul(a: UOp, b: UOp | int) -> UOp:
+    if isinstance(b, int):
+        factor = b
+    elif b.op == O.CONST:
+        factor = b.arg
+    elif a.op == O.CONST:
+        a, factor = b, a.arg
+    else:
+        return make(O.MUL, _index, (a, b) if a.sn <= b.sn else (b, a))
+    if factor == 1:
+        return a
+    if factor == 0:
+        return ZERO
+    if a.op == O.CONST:
+        return const(a.arg * factor, _index)
+    if a.op == O.ADD:
+        terms, constant = terms_of(a)
+        return from_terms({t: c * factor for t, c in terms.items()}, constant * factor)
+    base, own = _split_coefficient(a)
+    factor *= own
+    return base if factor == 1 else make(O.MUL, _index, (base, const(factor, _index)))
+
+
+def neg(a: UOp) -> UOp:
+    return mul(a, -1)
+
+
+def sub(a: UOp, b: UOp) -> UOp:
+    return add(a, mul(b, -1))
+
+
+def _bounds(terms: dict[UOp, int], constant: int) -> tuple[int, int]:
+    lo = hi = constant
+    for t, c in terms.items():
+        if c > 0:
+            lo += c * t.vmin
+            hi += c * t.vmax
+        else:
+            lo += c * t.vmax
+            hi += c * t.vmin
+    return lo, hi
+
+
+def idiv(a: UOp, c: int) -> UOp:
+    """a // c for a positive constant c."""
+    if c == 1:
+        return a
+    lo, hi = a.vmin, a.vmax
+    if lo // c == hi // c:
+        return const(lo // c, _index)
+    if a.op == O.IDIV and a.src[1].op == O.CONST:
+        return idiv(a.src[0], a.src[1].arg * c)
+    terms, constant = terms_of(a)
+    whole: dict[UOp, int] = {}
+    rest: dict[UOp, int] = {}
+    for t, k in terms.items():
+        q, r = divmod(k, c)
+        if r == 0:
+            whole[t] = q
+        else:
+            rest[t] = k
+    q, constant = divmod(constant, c)
+    lo, hi = _bounds(rest, constant)
+    if lo // c == hi // c:
+        return from_terms(whole, q + lo // c)
+    common = c
+    for k in rest.values():
+        common = gcd(common, k)
+    if common > 1:
+        rest = {t: k // common for t, k in rest.items()}
+        constant //= common
+        c //= common
+    inner = from_terms(rest, constant)
+    if len(rest) == 1 and constant == 0 and inner.op == O.IDIV and inner.src[1].op == O.CONST:
+        part = idiv(inner.src[0], inner.src[1].arg * c)
+    else:
+        part = inner if c == 1 else make(O.IDIV, _index, (inner, const(c, _index)))
+    if not whole and q == 0:
+        return part
+    return add(from_terms(whole, q), part)
+
+
+def mod(a: UOp, c: int) -> UOp:
+    """a % c for a positive constant c, in [0, c)."""
+    if c == 1:
+        return ZERO
+    lo, hi = a.vmin, a.vmax
+    if lo // c == hi // c:
+        return a if lo // c == 0 else add(a, num(-c * (lo // c)))
+    if a.op == O.MOD and a.src[1].op == O.CONST and a.src[1].arg % c == 0:
+        return mod(a.src[0], c)
+    terms, constant = terms_of(a)
+    rest: dict[UOp, int] = {}
+    for t, k in terms.items():
+        r = k % c
+        if r:
+            # a small negative coefficient stays: -1 is better than c - 1 for the bounds
+            rest[t] = k if -c < k < 0 else r
+    constant %= c
+    lo, hi = _bounds(rest, constant)
+    if lo // c == hi // c:
+        return from_terms(rest, constant - c * (lo // c))
+    common = c
+    for k in rest.values():
+        common = gcd(common, k)
+    if common > 1:
+        # (g*y + k) % (g*d) = g*((y + k//g) % d) + k%g
+        inner = from_terms({t: k // common for t, k in rest.items()}, constant // common)
+        return add(mul(mod(inner, c // common), common), num(constant % common))
+    inner = from_terms(rest, constant)
+    if inner.op == O.MOD and inner.src[1].op == O.CONST and inner.src[1].arg % c == 0:
+        return mod(inner.src[0], c)
+    return make(O.MOD, _index, (inner, const(c, _index)))
+
+
+def lt(a: UOp, b: UOp | int) -> UOp:
+    """a < b as a bool node, with terms on the left and a constant on the right."""
+    if not isinstance(b, int):
+        a, b = sub(a, b), 0
+    if a.vmax < b:
+        return TRUE
+    if a.vmin >= b:
+        return FALSE
+    terms, constant = terms_of(a)
+    limit = b - constant
+    common = 0
+    for k in terms.values():
+        common = gcd(common, k)
+    if common > 1:
+        terms = {t: k // common for t, k in terms.items()}
+        limit = -(-limit // common)
+    return make(O.LT, _bool, (from_terms(terms, 0), const(limit, _index)))
+
+
+def ge(a: UOp, b: int) -> UOp:
+    return lt(neg(a), 1 - b)
+
+
+def eq(a: UOp, b: UOp) -> UOp:
+    """a == b as a bool node."""
+    difference = sub(a, b)
+    if difference.op == O.CONST:
+        return TRUE if difference.arg == 0 else FALSE
+    if difference.vmin > 0 or difference.vmax < 0:
+        return FALSE
+    return make(O.EQ, _bool, (difference, ZERO))
+
+
+def and_(a: UOp, b: UOp) -> UOp:
+    """Conjunction; the parts are left-nested and appear once."""
+    if a is b or b is TRUE:
+        return a
+    if a is TRUE:
+        return b
+    if a is FALSE or b is FALSE:
+        return FALSE
+    parts = conjuncts(a)
+    for part in conjuncts(b):
+        if part not in parts:
+            a = make(O.AND, _bool, (a, part))
+    return a
+
+
+def conjuncts(a: UOp) -> list[UOp]:
+    found = []
+    while a.op == O.AND:
+        found.append(a.src[1])
+        a = a.src[0]
+    found.append(a)
+    found.reverse()
+    return found
+
+
+def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The same operation on other sources, in normal form where it is index arithmetic."""
+    op = node.op
+    if node.dtype is _index:
+        if op == O.ADD:
+            return add(src[0], src[1])
+        if op == O.MUL:
+            return mul(src[0], src[1])
+        if op == O.IDIV and src[1].op == O.CONST:
+            return idiv(src[0], src[1].arg)
+        if op == O.MOD and src[1].op == O.CONST:
+            return mod(src[0], src[1].arg)
+        if op == O.CAST and src[0].dtype is _index:
+            return src[0]
+        if op == O.CAST and src[0].op == O.CONST:
+            return const(int(src[0].arg), _index)
+    elif op == O.LT and src[0].dtype is _index:
+        return lt(src[0], src[1])
+    elif op == O.EQ and src[0].dtype is _index:
+        return eq(src[0], src[1])
+    elif op == O.AND and node.dtype is _bool:
+        return and_(src[0], src[1])
+    return make(op, node.dtype, src, node.arg)
