@@ -1,0 +1,40 @@
+# Every target sets itself up: a virtual environment in .venv, from Python 3.11 or newer alone.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+DEV := .venv/.installed-dev
+BENCH := .venv/.installed-bench
+
+.PHONY: demo test lint bench format clean
+
+demo: $(DEV)
+	$(BIN)/python -m svod demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(BENCH)
+	$(BIN)/python -m svod.tools.bench
+
+format: $(DEV)
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find svod tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(DEV): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(BENCH): $(DEV)
+	@$(PIP) --editable '.[bench]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""What every other part stands on: knobs, errors, hashing, cache folders, log, timing."""

@@ -1,0 +1,36 @@
+"""Stable digests for cache keys: the same parts give the same text in every process."""
+
+from __future__ import annotations
+
+import hashlib
+
+DIGEST_BYTES = 20  # 160 bits: accidental collisions are out of reach, file names stay short
+
+
+def digest(*parts: bytes | str | int, size: int = DIGEST_BYTES) -> str:
+    """The hex blake2b digest of the parts.
+
+    Each part is written with its kind and its length, so that ("ab", "c"), ("a", "bc"),
+    (b"ab", b"c") and (1, "1") never meet.
+    """
+    state = hashlib.blake2b(digest_size=size)
+    for part in parts:
+        if isinstance(part, str):
+            kind, data = "s", part.encode("utf-8", "surrogatepass")
+        elif isinstance(part, int):
+            kind, data = "i", str(int(part)).encode()
+        elif isinstance(part, bytes):
+            kind, data = "b", part
+        else:
+            raise TypeError(f"digest takes bytes, str or int, not {type(part).__name__}")
+        state.update(f"{kind}{len(data)}:".encode())
+        state.update(data)
+    return state.hexdigest()
+
+
+def checksum(*parts: bytes) -> bytes:
+    """The 32 raw bytes that guard a stored file, over the parts one after the other."""
+    state = hashlib.blake2b(digest_size=32)
+    for part in parts:
+        state.update(part)
+    return state.digest()

@@ -1,0 +1,88 @@
+"""Where caches live, and how a file is written so that no reader ever sees half of it.
+
+Nothing is created until something is written. Folders are made with mode 0700, because what lies
+in them may be loaded as machine code.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from svod.base.knobs import knobs
+
+
+def cache_root() -> Path:
+    """The folder that holds all caches of this user; it may not exist yet."""
+    if knobs.cache_dir:
+        return Path(knobs.cache_dir).expanduser().absolute()
+    if os.path.isabs(
+        xdg := os.environ.get("XDG_CACHE_HOME", "")
+    ):  # a relative one is to be ignored
+        return Path(xdg) / "svod"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a container without HOME and without an entry for the user
+        return Path(tempfile.gettempdir()) / f"svod-{os.getuid() if os.name == 'posix' else 'user'}"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "svod" / "Cache"
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "svod"
+    return home / ".cache" / "svod"
+
+
+def cache_folder(name: str) -> Path:
+    """The folder of one cache (`objects`, `tuned`, …) below the root; it may not exist yet."""
+    return cache_root() / name
+
+
+def make_private(folder: Path) -> None:
+    """Create a folder, and its missing parents, readable and writable by this user alone."""
+    missing = []
+    while not os.path.exists(folder):
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)  # another process may be as fast
+
+
+def is_trusted(folder: Path) -> bool:
+    """Whether only this user (or root) can have written into the folder."""
+    if os.name != "posix":
+        return True
+    facts = folder.stat()
+    others_write = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return facts.st_uid in (os.geteuid(), 0) and not others_write
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether a file could be made in the folder, or in the folder that would be its parent."""
+    while not os.path.exists(folder) and folder != folder.parent:
+        folder = folder.parent
+    return os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)
+
+
+TEMPORARY_PREFIX = ".tmp-"
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write aside and rename into place: readers see the old file or the new one, never a mix.
+
+    There is no fsync: it costs milliseconds per file, and what a power loss could damage here
+    carries a checksum.
+    """
+    aside = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+_BINARY = getattr(os, "O_BINARY", 0)  # only Windows tells text from binary

@@ -1,0 +1,214 @@
+"""Blobs on disk under a key: the machine-code cache and its like.
+
+Each entry is one file: magic, format version, payload length, checksum over key and payload, then
+the payload. An entry that is broken, truncated, foreign or unreadable is a miss and is removed
+if possible. A store that cannot be written stops writing with one warning, and one that others can
+write into is not used at all; nothing here raises because of the disk. Any number of processes may
+share a folder: files appear by renaming, and a file that vanishes meanwhile is a miss.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from svod.base.errors import CacheError
+from svod.base.hashing import checksum
+from svod.base.log import warn
+from svod.base.paths import TEMPORARY_PREFIX, atomic_write, is_trusted, make_private
+
+MAGIC = b"SVODBLOB"
+FORMAT_VERSION = 1
+SUFFIX = ".blob"
+STALE_SECONDS = 3600  # a file written aside that is older belongs to a process that died
+
+# The process lacks something; that says nothing about the entry.
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_HEADER = struct.Struct("<8sIQ32s")  # magic, version, payload bytes, checksum
+_KEY = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,159}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One stored file: its key, its size on disk and when it was written (seconds)."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class BlobStore:
+    """Payloads by key in one folder, at most `max_bytes` of files in all."""
+
+    def __init__(self, folder: Path | str, max_bytes: int) -> None:
+        self.folder = Path(folder)
+        self.max_bytes = max_bytes
+        self.hits = self.misses = self.writes = 0
+        self._reads = self._writes = max_bytes > 0
+        self._lock = threading.Lock()  # guards the counters and the size estimate
+        self._estimate: int | None = None  # bytes in the folder, as far as this process knows
+        self._trusted: bool | None = None  # None until the folder has been seen
+
+    @property
+    def enabled(self) -> bool:
+        """False where the limit is zero, and once the folder turned out not to take files."""
+        return self._writes
+
+    def get(self, key: str) -> bytes | None:
+        """The payload stored under `key`, or None."""
+        path = self._path(key)
+        payload = self._read(path, key) if self._reads and self._is_safe() else None
+        with self._lock:
+            if payload is None:
+                self.misses += 1
+            else:
+                self.hits += 1
+        return payload
+
+    def put(self, key: str, payload: bytes) -> bool:
+        """Store `payload` under `key`; says whether it is stored."""
+        path = self._path(key)
+        size = _HEADER.size + len(payload)
+        if not self._writes or size > self.max_bytes:
+            return False
+        guard = checksum(key.encode(), payload)
+        header = _HEADER.pack(MAGIC, FORMAT_VERSION, len(payload), guard)
+        try:
+            if self._trusted is None:
+                make_private(self.folder)
+            if not self._is_safe():
+                return False
+            atomic_write(path, header + payload)
+        except OSError as error:
+            self._turn_off(f"is not written to: {error.strerror or error}")
+            return False
+        with self._lock:
+            self.writes += 1
+            known = self._estimate
+            self._estimate = None if known is None else known + size
+        if known is None or known + size > self.max_bytes:
+            self.prune()
+        return True
+
+    def remove(self, key: str) -> None:
+        """Forget one entry."""
+        _unlink(self._path(key))
+
+    def entries(self) -> list[Entry]:
+        """What is stored, the oldest first."""
+        found = [
+            Entry(name.removesuffix(SUFFIX), facts.st_size, facts.st_mtime)
+            for name, facts in self._files()
+            if name.endswith(SUFFIX) and not name.startswith(".")
+        ]
+        return sorted(found, key=lambda entry: (entry.modified, entry.key))
+
+    def size(self) -> int:
+        """The bytes all entries take on disk."""
+        return sum(entry.size for entry in self.entries())
+
+    def prune(self, limit: int | None = None) -> int:
+        """Remove the oldest entries until at most `limit` bytes are left; returns the bytes freed.
+
+        Without a limit `max_bytes` holds; then an eighth of it is freed beyond need, so that a
+        full store does not read its folder at every write.
+        """
+        self._remove_stale()
+        entries = self.entries()
+        total = sum(entry.size for entry in entries)
+        allowed = self.max_bytes if limit is None else limit
+        target = self.max_bytes * 7 // 8 if limit is None else limit
+        freed = 0
+        if total > allowed:
+            for entry in entries:
+                if total - freed <= target:
+                    break
+                _unlink(self._path(entry.key))
+                freed += entry.size
+        with self._lock:
+            self._estimate = total - freed
+        return freed
+
+    def clear(self) -> int:
+        """Remove every entry; returns the bytes freed."""
+        return self.prune(0)
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise CacheError(
+                f"{key!r} cannot be a key: use 1 to 160 letters, digits, '.', '_', '-'"
+            )
+        return self.folder / (key + SUFFIX)
+
+    def _read(self, path: Path, key: str) -> bytes | None:
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _SHORTAGES:
+                _unlink(path)
+            return None
+        if len(data) >= _HEADER.size:
+            magic, version, length, guard = _HEADER.unpack_from(data)
+            payload = data[_HEADER.size :]
+            if (
+                magic == MAGIC
+                and version == FORMAT_VERSION
+                and length == len(payload)
+                and guard == checksum(key.encode(), payload)
+            ):
+                return payload
+        _unlink(path)
+        return None
+
+    def _is_safe(self) -> bool:
+        """Whether the folder can be relied on; an absent one is (there is nothing in it)."""
+        if self._trusted is None:
+            try:
+                self._trusted = is_trusted(self.folder)
+            except OSError:
+                return True
+            if not self._trusted:
+                self._reads = False
+                self._turn_off("is not used: others can write into it; chmod 700 makes it yours")
+        return self._trusted
+
+    def _turn_off(self, reason: str) -> None:
+        with self._lock:
+            first, self._writes = self._writes, False
+        if first:
+            warn(f"cache folder {self.folder} {reason}")
+
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            listing = list(os.scandir(self.folder))
+        except OSError:
+            return
+        for item in listing:
+            try:
+                if item.is_file(follow_symlinks=False):
+                    yield item.name, item.stat(follow_symlinks=False)
+            except OSError:
+                continue  # it vanished between the listing and the look
+
+    def _remove_stale(self) -> None:
+        limit = time.time() - STALE_SECONDS
+        for name, facts in self._files():
+            if name.startswith(TEMPORARY_PREFIX) and facts.st_mtime < limit:
+                _unlink(self.folder / name)
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        return  # not ours to remove: it stays a miss

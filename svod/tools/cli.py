@@ -1,0 +1,89 @@
+"""`svod <verb>`: the command line.
+
+A verb is a function from parsed arguments to a `Report`; here it is printed, as text or as JSON.
+Each verb imports what it needs when it runs, so that `--help` and `env` never load LLVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+from svod._version import __version__
+from svod.base.errors import SvodError
+from svod.tools.report import Report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit status is 0, 1 for a failed check or an error, 2 for wrong usage."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.verb is None:
+        parser.print_help()
+        return 2
+    run: Callable[[argparse.Namespace], Report] = options.run
+    try:
+        report = run(options)
+        _print(json.dumps(report.data, indent=2) if options.json else report.text)
+    except SvodError as error:
+        print(f"svod {options.verb}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our output has left
+        return 1
+    return 0 if report.ok else 1
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="svod", description="A machine-learning compiler and runtime."
+    )
+    parser.add_argument("--version", action="version", version=f"svod {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="verb")
+    for name, run, help_text in VERBS:
+        verb = verbs.add_parser(name, help=help_text, description=help_text)
+        verb.add_argument("--json", action="store_true", help="print one JSON object")
+        verb.set_defaults(run=run)
+        if name == "demo":
+            verb.add_argument(
+                "--runs", type=_positive, default=200, help="how often the plan is run"
+            )
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> Report:
+    from svod.tools.demo import demo
+
+    return demo(options.runs)
+
+
+def _doctor(options: argparse.Namespace) -> Report:
+    from svod.tools.doctor import doctor
+
+    return doctor()
+
+
+def _env(options: argparse.Namespace) -> Report:
+    from svod.tools.environment import environment
+
+    return environment()
+
+
+VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
+    ("demo", _demo, "Prepare and run a small model, and check it against NumPy."),
+    ("doctor", _doctor, "Show what is installed and usable here, and run a self-test."),
+    ("env", _env, "Show every SVOD_* variable: value, default, meaning."),
+)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
