@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 from pathlib import Path
 
 from svod.base.knobs import knobs
@@ -19,13 +18,14 @@ def cache_root() -> Path:
     """The folder that holds all caches of this user; it may not exist yet."""
     if knobs.cache_dir:
         return Path(knobs.cache_dir).expanduser().absolute()
-    if os.path.isabs(
-        xdg := os.environ.get("XDG_CACHE_HOME", "")
-    ):  # a relative one is to be ignored
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg):  # its specification says to ignore a relative one
         return Path(xdg) / "svod"
     try:
         home = Path.home()
     except RuntimeError:  # a container without HOME and without an entry for the user
+        import tempfile  # rarely needed, and slow to load
+
         return Path(tempfile.gettempdir()) / f"svod-{os.getuid() if os.name == 'posix' else 'user'}"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "svod" / "Cache"
