@@ -1,0 +1,1 @@
+"""Devices: memory, compiled programs, and the registry that finds them by name."""

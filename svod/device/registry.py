@@ -1,0 +1,128 @@
+"""Devices by name. A device is made when first asked for, and then there is one of it.
+
+Kinds are registered with a factory that takes the canonical name. Devices of a kind with an
+unbounded number of names (files) are kept only while somebody uses them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from svod.base.errors import DeviceError
+from svod.device.device import Device
+from svod.device.names import base_key, canonical
+
+if TYPE_CHECKING:
+    from svod.device.device import Toolchain
+
+DeviceFactory = Callable[[str], Device]
+
+_lock: Final = threading.RLock()
+_factories: Final[dict[str, tuple[DeviceFactory, bool]]] = {}
+_kept: Final[dict[str, Device]] = {}
+_alive: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()
+
+
+def register_device(prefix: str, factory: DeviceFactory, keep: bool = True) -> None:
+    """Make devices of a kind known; a kind registered again replaces the old one.
+
+    With ``keep=False`` a device lives only while somebody refers to it.
+    """
+    kind = base_key(prefix)
+    if ":" in prefix or not kind.isidentifier():
+        raise DeviceError(f"{prefix!r} is not a device kind: use a plain name such as CPU")
+    with _lock:
+        _factories[kind] = (factory, keep)
+        for name in [n for n in _alive if base_key(n) == kind]:
+            _kept.pop(name, None)
+            _alive.pop(name, None)
+
+
+def unregister_device(prefix: str) -> None:
+    """Forget a kind and its devices."""
+    with _lock:
+        if _factories.pop(base_key(prefix), None) is None:
+            raise DeviceError(f"device kind {prefix!r} is not registered: {_choices()}")
+        for name in [n for n in _alive if base_key(n) == base_key(prefix)]:
+            _kept.pop(name, None)
+            _alive.pop(name, None)
+
+
+def device_kinds() -> list[str]:
+    """The registered kinds, sorted."""
+    with _lock:
+        return sorted(_factories)
+
+
+def open_devices() -> list[Device]:
+    """The devices made so far, by name."""
+    with _lock:
+        return [device for _, device in sorted(_alive.items())]
+
+
+def get_device(name: str) -> Device:
+    """The device of this name."""
+    name = canonical(name)
+    found = _kept.get(name)
+    if found is not None:
+        return found
+    with _lock:
+        found = _alive.get(name)
+        if found is not None:
+            return found
+        entry = _factories.get(base_key(name))
+        if entry is None:
+            raise DeviceError(f"there is no device {name!r}: {_choices()}")
+        factory, keep = entry
+        found = _alive[name] = factory(name)
+        if keep:
+            _kept[name] = found
+        return found
+
+
+def _choices() -> str:
+    return "the devices are " + ", ".join(sorted(_factories))
+
+
+# -- the devices that come with Svod; their modules are loaded when one is made -------------------
+
+
+def _make_cpu(name: str) -> Device:
+    from svod.device.cpu.allocator import HostAllocator
+
+    return Device(name, HostAllocator(name), _cpu_toolchain)
+
+
+def _cpu_toolchain() -> Toolchain:
+    # One toolchain for all CPU devices: they share compiled code.
+    found: Toolchain = import_module("svod.device.cpu.compiler").toolchain()
+    return found
+
+
+def _make_disk(name: str) -> Device:
+    from svod.device.disk import DiskAllocator
+
+    return Device(name, DiskAllocator(name))
+
+
+def _make_null(name: str) -> Device:
+    from svod.device.null import NullAllocator, null_toolchain
+
+    return Device(name, NullAllocator(name), null_toolchain)
+
+
+def _make_ref(name: str) -> Device:
+    from svod.device.cpu.allocator import HostAllocator
+    from svod.device.ref import ref_toolchain
+
+    return Device(name, HostAllocator(name), ref_toolchain)
+
+
+register_device("CPU", _make_cpu)
+register_device("DISK", _make_disk, keep=False)
+register_device("NULL", _make_null)
+register_device("REF", _make_ref)
