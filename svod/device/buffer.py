@@ -182,7 +182,6 @@ class Buffer:
         start, stop = self.byte_range
         first, last = other.byte_range
         return start < last and first < stop
-        )
 
     @property
     def is_allocated(self) -> bool:
