@@ -40,6 +40,10 @@ class BufferRef:
         return f"BufferRef(id={self.id}, size={self.size})"
 
 
+class BufferArg(NamedTuple):
+    size: int  # elements
+
+
 class ViewArg(NamedTuple):
     size: int  # elements
     offset: int  # elements of the view's dtype

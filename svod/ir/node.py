@@ -41,6 +41,9 @@ class UOp:
     vmax: Any
     sn: int
     nf: int  # bit set of rewriters for which this node is in normal form
+    _shape: Any  # filled when first asked for, as are the next two
+    _ranges: Any
+    _hash: Any
 
     def __repr__(self) -> str:
         from svod.ir.text import brief
@@ -257,6 +260,10 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
         return arg.shape  # type: ignore[no-any-return]
     if op == O.IOTA:
         return (arg,)
+    if op == O.CAT:
+        first = src[0]._shape
+        total = sum([s._shape[arg] for s in src])
+        return first[:arg] + (total,) + first[arg + 1 :]  # type: ignore[no-any-return]
     if op == O.GATHER:
         return src[1]._shape + src[0]._shape[len(src) - 1 :]  # type: ignore[no-any-return]
     if op == O.MSELECT or op == O.MSTACK:
@@ -289,7 +296,10 @@ def _ranges_of(node: UOp) -> frozenset[UOp]:
     if not src:
         return _EMPTY
     if op == O.REDUCE or op == O.END:
-        return src[0]._ranges.difference(src[1:])  # type: ignore[no-any-return]
+        inner: frozenset[UOp] = src[0]._ranges
+        for s in src[1:]:
+            inner = inner | s._ranges
+        return inner.difference([s for s in src if s.op == O.RANGE])
     first: frozenset[UOp] = src[0]._ranges
     if len(src) == 1:
         return first
@@ -403,12 +413,14 @@ def sweep() -> int:
 
 def _sweep_entries() -> int:
     getrefcount = sys.getrefcount
-    order = []
-    for number, table in enumerate(_tables):
-        order.extend([(node.sn, number) for node in table.values()])
-    order.sort(reverse=True)
-    # Per table, keys from newest to oldest: insertion order is creation order within a table.
+    # Keys in creation order, copied first: other threads may add nodes meanwhile.
     pending = [list(table) for table in _tables]
+    order = []
+    for number, keys in enumerate(pending):
+        table = _tables[number]
+        order.extend([(table[key].sn, number) for key in keys])
+    order.sort(reverse=True)
+    unheld = _unheld_count()
     count = 0
     for _, number in order:
         table = _tables[number]
@@ -416,9 +428,21 @@ def _sweep_entries() -> int:
         node = table.get(key)
         if node is None:
             continue
-        # references: the table's, the local name, the argument of getrefcount
-        if getrefcount(node) <= 3:
+        # a RANGE is a member of its own set of open ranges
+        own = 1 if node.op == O.RANGE and node._ranges is not None else 0
+        if getrefcount(node) <= unheld + own:
+            node._ranges = None
             del table[key]
             count += 1
         del node, key
     return count
+
+
+def _unheld_count() -> int:
+    """What getrefcount says of a local name for something only a table holds.
+
+    Interpreters differ: some lend a local to a call without counting it.
+    """
+    table = {0: object()}
+    node = table.get(0)
+    return sys.getrefcount(node)

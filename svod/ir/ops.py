@@ -13,7 +13,8 @@ from typing import Final
 # -- tensor graph: structure ----------------------------------------------------------------
 SINK: Final = 0  # src: roots. The graph to realise, or a kernel's stores
 CONTIGUOUS: Final = 1  # src: (x). Value of x, stored in a buffer of its own
-BUFFER: Final = 2  # src: (DEVICE). arg BufferRef: 1-d storage; the reference holds the memory
+BUFFER: Final = 2  # src: (DEVICE). arg BufferRef: 1-d storage, the reference holds the memory;
+#   in a cached schedule src is (LUNIQUE, DEVICE) and arg is BufferArg(size)
 BUFFER_VIEW: Final = 3  # src: (BUFFER). arg ViewArg(size, offset) in elements of dtype
 COPY: Final = 4  # src: (x, DEVICE). x on another device
 UNIQUE: Final = 5  # arg int: identity of a buffer
@@ -37,13 +38,15 @@ GATHER: Final = 38  # src: (x, *indices). indices share a shape I and address th
 #   x: out[I.., rest..] = x[i0[I], .., rest..]; an index outside its axis reads 0
 SCATTER: Final = 39  # src: (x, values, *indices). arg "set" or "add": x with values[I.., rest..]
 #   written at x[i0[I], .., rest..] in row-major order of I (the last one wins); outside: dropped
+CAT: Final = 48  # src: pieces. arg int: the axis along which they follow each other
 # -- kernels: loops and memory ---------------------------------------------------------------
 CALL: Final = 20  # src: (body, *args). One kernel launch
 RANGE: Final = 21  # src: (size). arg RangeArg(id, kind). A loop counter 0..size-1
 INDEX: Final = 22  # src: (memory, offset[, gate]). A place in memory, offset in elements
 LOAD: Final = 23  # src: (INDEX[, alternative]). alternative is the value where the gate is false
 STORE: Final = 24  # src: (INDEX, value)
-REDUCE: Final = 25  # src: (value, *ranges). arg: op. Value folded over the ranges
+REDUCE: Final = 25  # src: (*values, *ranges). arg: op. Values folded over the ranges, in order;
+#   once lowered: (ACC, next value, *ranges)
 END: Final = 26  # src: (body, *ranges). Closes loops around stores
 AFTER: Final = 27  # src: (value, *effects). value, once the effects have happened
 BARRIER: Final = 28
@@ -65,6 +68,7 @@ LANES: Final = 44  # vector 0, 1, .. n-1
 GEP: Final = 45  # arg int: one lane of a vector
 VECTORIZE: Final = 46  # src: scalars, one per lane
 LANE_REDUCE: Final = 47  # vector folded to a scalar in a fixed tree order. arg: op
+ACC: Final = 49  # src: (initial value, *ranges). An accumulator carried by those loops
 # -- unary ------------------------------------------------------------------------------------
 NEG: Final = 50
 NOT: Final = 51  # bitwise; logical for bool

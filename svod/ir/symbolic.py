@@ -86,12 +86,12 @@ def add(a: UOp, b: UOp) -> UOp:
     more, extra = terms_of(b)
     for base, factor in more.items():
         terms[base] = terms.get(base, 0) + factor
-    _recombine(terms)
-    return from_terms(terms, constant + extra)
+    return from_terms(terms, constant + extra + _recombine(terms))
 
 
-def _recombine(terms: dict[UOp, int]) -> None:
-    """(x//c)*c*k + (x%c)*k is x*k."""
+def _recombine(terms: dict[UOp, int]) -> int:
+    """(x//c)*c*k + (x%c)*k is x*k. Returns what x adds to the constant."""
+    total = 0
     for base in list(terms):
         if base.op != O.MOD or base.src[1].op != O.CONST:
             continue
@@ -107,11 +107,10 @@ def _recombine(terms: dict[UOp, int]) -> None:
             del terms[other]
             del terms[base]
             more, constant = terms_of(inner)
-            if constant:
-                terms[inner] = terms.get(inner, 0) + factor
-                continue
+            total += constant * factor
             for part, coefficient in more.items():
                 terms[part] = terms.get(part, 0) + coefficient * factor
+    return total
 
 
 def mul(a: UOp, b: UOp | int) -> UOp:
@@ -295,9 +294,9 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
             return add(src[0], src[1])
         if op == O.MUL:
             return mul(src[0], src[1])
-        if op == O.IDIV and src[1].op == O.CONST:
+        if op == O.IDIV and src[1].op == O.CONST and src[1].arg > 0:
             return idiv(src[0], src[1].arg)
-        if op == O.MOD and src[1].op == O.CONST:
+        if op == O.MOD and src[1].op == O.CONST and src[1].arg > 0:
             return mod(src[0], src[1].arg)
         if op == O.CAST and src[0].dtype is _index:
             return src[0]
@@ -307,6 +306,6 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return lt(src[0], src[1])
     elif op == O.EQ and src[0].dtype is _index:
         return eq(src[0], src[1])
-    elif op == O.AND and node.dtype is _bool:
-        return and_(src[0], src[1])
+    elif op == O.AND and node.dtype is _bool and not (FALSE in src and node.shape):
+        return and_(src[0], src[1])  # FALSE alone would not have the shape of a tensor
     return make(op, node.dtype, src, node.arg)

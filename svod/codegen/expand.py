@@ -1,0 +1,58 @@
+"""Unrolled copies: UPCAST and UNROLL axes disappear, one copy of the code per value."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind
+from svod.ir.node import UOp, make
+from svod.ir.symbolic import num, rebuild
+
+
+def expand(sink: UOp) -> UOp:
+    """Every END copied per value of its UPCAST axes, every REDUCE given one value per UNROLL."""
+    sink = _unroll_reductions(sink)
+    ends = []
+    for end in sink.src:
+        copied = [r for r in end.src[1:] if r.op == O.RANGE and r.arg.kind is AxisKind.UPCAST]
+        loops = [r for r in end.src[1:] if r not in copied]
+        for store in _copies(end.src[0], copied):
+            ends.append(make(O.END, dt.void, (store, *loops)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+def _copies(value: UOp, ranges: list[UOp]) -> list[UOp]:
+    if not ranges:
+        return [value]
+    keys = frozenset(ranges)
+    order = value.toposort()
+    found = []
+    for numbers in product(*[range(r.vmax + 1) for r in ranges]):
+        done: dict[UOp, UOp] = {r: num(v) for r, v in zip(ranges, numbers, strict=True)}
+        for node in order:
+            if node not in done:
+                if node.ranges.isdisjoint(keys):
+                    done[node] = node
+                else:
+                    src = tuple([done[s] for s in node.src])
+                    done[node] = node if src == node.src else rebuild(node, src)
+        found.append(done[value])
+    return found
+
+
+def _unroll_reductions(sink: UOp) -> UOp:
+    done: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        src = tuple([done[s] for s in node.src])
+        new = node if src == node.src else rebuild(node, src)
+        if new.op == O.REDUCE:
+            ranges = [s for s in new.src if s.op == O.RANGE]
+            copied = [r for r in ranges if r.arg.kind is AxisKind.UNROLL]
+            if copied:
+                values = [v for s in new.src if s.op != O.RANGE for v in _copies(s, copied)]
+                rest = [r for r in ranges if r not in copied]
+                new = make(O.REDUCE, new.dtype, (*values, *rest), new.arg)
+        done[node] = new
+    return done[sink]

@@ -1,0 +1,44 @@
+"""Address sums in loop order: what changes in the outer loops is added first.
+
+``i*K + k`` with k innermost leaves one addition in the inner loop; the other way round both
+would stay there. Runs on vectorised kernels, whose ranges are final.
+"""
+
+from __future__ import annotations
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, make
+from svod.ir.symbolic import from_terms, terms_of
+
+
+def order_offsets(sink: UOp) -> UOp:
+    """Every scalar offset with its terms sorted by the depth of the loops they need."""
+    depth = _depths(sink)
+    done: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        src = tuple([done[s] for s in node.src])
+        if node.op == O.INDEX and node.src[1].dtype is dt.index:
+            src = (src[0], _sorted_sum(node.src[1], depth), *src[2:])
+        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def _depths(sink: UOp) -> dict[UOp, int]:
+    depth: dict[UOp, int] = {}
+    for node in reversed(sink.toposort()):
+        if node.op in (O.END, O.REDUCE):
+            base = 1 + max([depth.get(r, 0) for r in node.ranges], default=0)
+            for i, r in enumerate([s for s in node.src if s.op == O.RANGE]):
+                depth[r] = max(depth.get(r, 0), base + i)
+    return depth
+
+
+def _sorted_sum(offset: UOp, depth: dict[UOp, int]) -> UOp:
+    if offset.op != O.ADD:
+        return offset
+    terms, constant = terms_of(offset)
+    order = sorted(
+        terms.items(), key=lambda item: max([depth.get(r, 0) for r in item[0].ranges], default=0)
+    )
+    return from_terms(dict(order), constant)

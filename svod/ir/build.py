@@ -1,0 +1,342 @@
+"""Constructors of tensor-graph nodes: they check shapes and dtypes and keep the graph small.
+
+In: nodes and plain arguments. Out: a node, often an existing one: a movement that moves nothing
+returns its input, and two of the same movement become one. Elementwise operands come out with
+equal shapes, except rank-0 ones, which stay as they are and broadcast by meaning. A node
+without elements never feeds one that has some, so later stages may ignore empty tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.dtype.types import DType
+from svod.ir import ops as O
+from svod.ir.args import BufferRef, ReduceArg
+from svod.ir.node import UOp, const, make
+from svod.ir.reductions import identity
+
+Shape = tuple[int, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+# -- leaves ------------------------------------------------------------------------------------
+
+
+def full(shape: Shape, value: Any, dtype: DType) -> UOp:
+    """A constant of this shape: one CONST behind a reshape and an expand."""
+    return broadcast_to(const(value, dtype), shape)
+
+
+def iota(size: int, dtype: DType = dt.int64) -> UOp:
+    """0, 1, .. size-1."""
+    return make(O.IOTA, dtype, (), size)
+
+
+def device(name: str) -> UOp:
+    """The node that stands for a device."""
+    return make(O.DEVICE, dt.void, (), name)
+
+
+def new_buffer(size: int, dtype: DType, device_name: str, buffer: object = None) -> UOp:
+    """A new 1-d buffer of ``size`` elements; its node owns the memory, given now or later."""
+    return make(O.BUFFER, dtype, (device(device_name),), BufferRef(size, buffer))
+
+
+# -- shapes ------------------------------------------------------------------------------------
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The common shape: axes are matched from the right, 1 stretches."""
+    rank = max([len(s) for s in shapes])
+    result = [1] * rank
+    for shape in shapes:
+        offset = rank - len(shape)
+        for i, n in enumerate(shape, offset):
+            if n != 1 and n != result[i]:
+                if result[i] != 1:
+                    listed = " and ".join([str(s) for s in shapes])
+                    raise ShapeError(
+                        f"shapes {listed} do not broadcast: axis {i - rank} has sizes "
+                        f"{result[i]} and {n}"
+                    )
+                result[i] = n
+    return tuple(result)
+
+
+def broadcast_to(x: UOp, shape: Shape) -> UOp:
+    """x stretched to ``shape``: leading axes are added, axes of size 1 grow."""
+    have = x.shape
+    if have == shape:
+        return x
+    missing = len(shape) - len(have)
+    if missing < 0:
+        raise ShapeError(f"shape {have} does not broadcast to {shape}, which has fewer axes")
+    if missing:
+        x = reshape(x, (1,) * missing + have)
+    return expand(x, shape)
+
+
+# -- movement ----------------------------------------------------------------------------------
+
+
+def _movement(op: int, x: UOp, arg: Any, shape: Shape) -> UOp:
+    node = make(op, x.dtype, (x,), arg)
+    node._shape = shape
+    return node
+
+
+def reshape(x: UOp, shape: Shape) -> UOp:
+    """The same elements in row-major order under another shape."""
+    have = x.shape
+    if have == shape:
+        return x
+    if prod(have) != prod(shape):
+        raise ShapeError(
+            f"cannot reshape {have} ({prod(have)} elements) to {shape} ({prod(shape)})"
+        )
+    if x.op == O.RESHAPE:
+        x = x.src[0]
+        if x.shape == shape:
+            return x
+    return _movement(O.RESHAPE, x, shape, shape)
+
+
+def expand(x: UOp, shape: Shape) -> UOp:
+    """Axes of size 1 grow to the size in ``shape``; the rank stays."""
+    have = x.shape
+    if have == shape:
+        return x
+    if len(have) != len(shape):
+        raise ShapeError(f"expand keeps the rank: {have} to {shape}")
+    for n, m in zip(have, shape, strict=True):
+        if n != m and n != 1:
+            raise ShapeError(f"cannot expand {have} to {shape}: only axes of size 1 grow")
+    if x.op == O.EXPAND:
+        x = x.src[0]
+    return _movement(O.EXPAND, x, shape, shape)
+
+
+def permute(x: UOp, axes: Shape) -> UOp:
+    """Axis i of the result is axis ``axes[i]`` of x."""
+    have = x.shape
+    identity = tuple(range(len(have)))
+    if axes == identity:
+        return x
+    if tuple(sorted(axes)) != identity:
+        raise ShapeError(f"permute needs every axis of {have} once, got {axes}")
+    if x.op == O.PERMUTE:
+        inner = x.arg
+        axes = tuple([inner[a] for a in axes])
+        x = x.src[0]
+        have = x.shape
+        if axes == identity:
+            return x
+    return _movement(O.PERMUTE, x, axes, tuple([have[a] for a in axes]))
+
+
+def pad(x: UOp, pairs: Pairs) -> UOp:
+    """Zeros before and after each axis."""
+    have = x.shape
+    if len(pairs) != len(have):
+        raise ShapeError(f"pad needs a pair per axis of {have}, got {pairs}")
+    if not any(a or b for a, b in pairs):
+        return x
+    if min([min(p) for p in pairs]) < 0:
+        raise ShapeError(f"pad takes sizes from 0 up, got {pairs}")
+    shape = tuple([n + a + b for n, (a, b) in zip(have, pairs, strict=True)])
+    if 0 in have:
+        return full(shape, 0, x.dtype)
+    if x.op == O.PAD:
+        inner = x.arg
+        pairs = tuple([(a + c, b + d) for (a, b), (c, d) in zip(pairs, inner, strict=True)])
+        x = x.src[0]
+    return _movement(O.PAD, x, pairs, shape)
+
+
+def shrink(x: UOp, pairs: Pairs) -> UOp:
+    """The part between start and stop of each axis."""
+    have = x.shape
+    if len(pairs) != len(have):
+        raise ShapeError(f"shrink needs a pair per axis of {have}, got {pairs}")
+    whole = True
+    for n, (a, b) in zip(have, pairs, strict=True):
+        if a or b != n:
+            whole = False
+            if not 0 <= a <= b <= n:
+                raise ShapeError(f"shrink {pairs} is outside the shape {have}")
+    if whole:
+        return x
+    shape = tuple([b - a for a, b in pairs])
+    if x.op == O.SHRINK:
+        inner = x.arg
+        pairs = tuple([(a + c, b + c) for (a, b), (c, _) in zip(pairs, inner, strict=True)])
+        x = x.src[0]
+    return _movement(O.SHRINK, x, pairs, shape)
+
+
+def flip(x: UOp, axes: Shape) -> UOp:
+    """The axes in reverse order; an axis of at most one element has none."""
+    have = x.shape
+    axes = tuple([a for a in sorted(axes) if have[a] > 1])
+    if x.op == O.FLIP:
+        axes = tuple(sorted(set(axes) ^ set(x.arg)))
+        x = x.src[0]
+    if not axes:
+        return x
+    return _movement(O.FLIP, x, axes, have)
+
+
+# -- values ------------------------------------------------------------------------------------
+
+
+def cast(x: UOp, dtype: DType) -> UOp:
+    """x converted to ``dtype``."""
+    if x.dtype is dtype:
+        return x
+    node = make(O.CAST, dtype, (x,))
+    node._shape = x.shape
+    return node
+
+
+def bitcast(x: UOp, dtype: DType) -> UOp:
+    """The same bits read as another dtype of the same width."""
+    if x.dtype is dtype:
+        return x
+    if x.dtype.bits != dtype.bits:
+        raise DTypeError(
+            f"bitcast keeps the width: {x.dtype.name} has {x.dtype.bits} bits, "
+            f"{dtype.name} has {dtype.bits}"
+        )
+    node = make(O.BITCAST, dtype, (x,))
+    node._shape = x.shape
+    return node
+
+
+def unary(op: int, x: UOp) -> UOp:
+    """One operand, the same shape and dtype."""
+    node = make(op, x.dtype, (x,))
+    node._shape = x.shape
+    return node
+
+
+def binary(op: int, a: UOp, b: UOp) -> UOp:
+    """Two operands of one dtype, broadcast against each other."""
+    dtype = a.dtype
+    if dtype is not b.dtype:
+        raise DTypeError(f"{O.NAMES[op]} needs one dtype, got {dtype.name} and {b.dtype.name}")
+    shape = a.shape
+    other = b.shape
+    if shape != other:
+        if not shape:
+            shape = other
+        elif other:
+            shape = broadcast_shapes(shape, other)
+            a = broadcast_to(a, shape)
+            b = broadcast_to(b, shape)
+    node = make(op, dt.bool_ if O.LT <= op <= O.NE else dtype, (a, b))
+    node._shape = shape
+    return node
+
+
+def where(condition: UOp, a: UOp, b: UOp) -> UOp:
+    """a where the condition holds, else b."""
+    if condition.dtype is not dt.bool_:
+        raise DTypeError(f"the condition of where must be bool, not {condition.dtype.name}")
+    if a.dtype is not b.dtype:
+        raise DTypeError(f"where needs one dtype, got {a.dtype.name} and {b.dtype.name}")
+    shape = broadcast_shapes(condition.shape, a.shape, b.shape)
+    operands = tuple([broadcast_to(x, shape) if x.shape else x for x in (condition, a, b)])
+    node = make(O.WHERE, a.dtype, operands)
+    node._shape = shape
+    return node
+
+
+def reduce(x: UOp, op: int, axes: Shape) -> UOp:
+    """x folded over the axes, which stay with size 1."""
+    shape = x.shape
+    axes = tuple([a for a in sorted(axes) if shape[a] != 1])
+    if not axes:
+        return x
+    result = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    if 0 in shape:
+        if 0 not in result and op in (O.MAX, O.MIN):
+            raise ShapeError(f"a maximum or minimum over axes {axes} of {shape} has no elements")
+        return full(result, identity(op, x.dtype), x.dtype)
+    node = make(O.REDUCE_AXIS, x.dtype, (x,), ReduceArg(op, axes))
+    node._shape = result
+    return node
+
+
+# -- indexed access ----------------------------------------------------------------------------
+
+
+def _check_indices(x: UOp, indices: Sequence[UOp]) -> Shape:
+    shape = indices[0].shape
+    if len(indices) > len(x.shape):
+        raise ShapeError(f"{len(indices)} indices for the {len(x.shape)} axes of {x.shape}")
+    for i in indices:
+        if i.shape != shape:
+            raise ShapeError(f"index tensors have shapes {shape} and {i.shape}")
+        if not i.dtype.is_int:
+            raise DTypeError(f"an index tensor must hold integers, not {i.dtype.name}")
+    return shape
+
+
+def gather(x: UOp, indices: Sequence[UOp]) -> UOp:
+    """``out[I.., rest..] = x[i0[I], i1[I], .., rest..]``; outside an axis reads 0."""
+    shape = _check_indices(x, indices) + x.shape[len(indices) :]
+    if 0 in x.shape:
+        return full(shape, 0, x.dtype)
+    node = make(O.GATHER, x.dtype, (x, *indices))
+    node._shape = shape
+    return node
+
+
+def scatter(x: UOp, values: UOp, indices: Sequence[UOp], mode: str) -> UOp:
+    """x with the values set or added at the indices; outside an axis is dropped."""
+    shape = _check_indices(x, indices) + x.shape[len(indices) :]
+    if values.shape != shape:
+        raise ShapeError(f"scatter into {x.shape} needs values of shape {shape}: {values.shape}")
+    if values.dtype is not x.dtype:
+        raise DTypeError(f"scatter needs one dtype, got {x.dtype.name} and {values.dtype.name}")
+    if 0 in shape or 0 in x.shape:
+        return x
+    node = make(O.SCATTER, x.dtype, (x, values, *indices), mode)
+    node._shape = x.shape
+    return node
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def contiguous(x: UOp) -> UOp:
+    """x stored in a buffer of its own."""
+    if x.op == O.CONTIGUOUS:
+        return x
+    node = make(O.CONTIGUOUS, x.dtype, (x,))
+    node._shape = x.shape
+    return node
+
+
+def copy(x: UOp, device_name: str) -> UOp:
+    """x on another device."""
+    node = make(O.COPY, x.dtype, (x, device(device_name)))
+    node._shape = x.shape
+    return node
+
+
+def assign(target: UOp, value: UOp) -> UOp:
+    """Write ``value`` into the buffer behind ``target``; the node's value is the new target."""
+    if target.shape != value.shape or target.dtype is not value.dtype:
+        raise ShapeError(
+            f"cannot assign {value.dtype!r}{list(value.shape)} to "
+            f"{target.dtype!r}{list(target.shape)}"
+        )
+    node = make(O.ASSIGN, target.dtype, (target, value))
+    node._shape = target.shape
+    return node

@@ -1,0 +1,324 @@
+"""The loop choices made without search: lanes, register tile, unrolling, threads.
+
+In: a kernel as rangeify made it. Out: the same kernel with axes of every kind, and the opts that
+were applied. Choices come from shapes, strides, dtypes and the machine.
+"""
+
+from __future__ import annotations
+
+from svod.ir import ops as O
+from svod.ir.args import AxisKind
+from svod.ir.node import UOp
+from svod.optimize.graph import evaluations, extent, renumber, stride
+from svod.optimize.machine import Machine
+from svod.optimize.opts import Opt, merge, reorder, split, thread
+
+LANE_FACTORS = (4, 3, 2, 1)
+THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
+UNROLL_LIMIT = 4
+MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
+HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
+
+
+def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
+    """Choose and apply opts."""
+    sink = merge_adjacent(sink)
+    applied: list[Opt] = []
+    if machine.vector_bytes and len(sink.src) == 1:
+        sink = _choose(sink, machine, applied)
+    sink = _threads(sink, machine, applied)
+    return renumber(sink), tuple(applied)
+
+
+def merge_adjacent(sink: UOp) -> UOp:
+    """Axes that memory holds next to each other everywhere become one."""
+    changed = True
+    while changed:
+        changed = False
+        for node in sink.toposort():
+            if node.op not in (O.END, O.REDUCE):
+                continue
+            ranges = [s for s in node.src[1:] if s.op == O.RANGE]
+            for a, b in zip(ranges, ranges[1:], strict=False):
+                merged = merge(sink, a, b)
+                if merged is not None:
+                    sink, changed = merged, True
+                    break
+            if changed:
+                break
+    return sink
+
+
+class _Shape:
+    """What a kernel looks like to the chooser."""
+
+    def __init__(self, sink: UOp) -> None:
+        self.end = sink.src[0]
+        self.outputs = list(self.end.src[1:])
+        self.nodes = sink.toposort()
+        self.reductions = [n for n in self.nodes if n.op == O.REDUCE]
+        self.indices = [n for n in self.nodes if n.op == O.INDEX]
+        self.store = self.end.src[0]
+        self.ordered = self.store.arg == "ordered"
+        self.values = [n for n in self.nodes if n.op in O.ELEMENTWISE and n.dtype.kind != "x"]
+        sizes = [_compute_size(n) for n in self.values if n.op not in O.COMPARE]
+        sizes += [_compute_size(n) for n in self.nodes if n.op == O.LOAD]
+        sizes.append(_compute_size(self.store.src[1]))
+        self.itemsize = max(sizes)
+
+    def conflict(self, a: UOp, b: UOp) -> bool:
+        return any(a in n.ranges and b in n.ranges for n in self.nodes)
+
+
+def _compute_size(node: UOp) -> int:
+    """Bytes of a value in registers: small floats are computed as f32."""
+    if node.dtype.kind == "f":
+        return max(4, node.dtype.itemsize)
+    return node.dtype.itemsize
+
+
+def _reduce_lane(shape: _Shape, node: UOp) -> UOp | None:
+    """The reduced axis along which most of the loads are contiguous."""
+    best, best_score = None, 0.0
+    for r in node.src[1:]:
+        score = 0.0
+        for index in shape.indices:
+            if r in index.ranges and index is not shape.store.src[0]:
+                score += 1.0 if stride(index, r) == 1 else -1.0
+        if score > best_score and extent(r) >= 4:
+            best, best_score = r, score
+    return best
+
+
+def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float, dict[UOp, UOp]]:
+    """Estimated work with this output axis in lanes, and the lanes of the reductions then."""
+    width = machine.lanes(shape.itemsize)
+    own: dict[UOp, UOp] = {}
+    chosen = [lane] if lane is not None else []
+    for node in shape.reductions:  # inner ones come first in creation order
+        if lane is not None and lane in node.src[0].ranges:
+            continue
+        r = _reduce_lane(shape, node)
+        if r is not None and not any(c is not r and shape.conflict(c, r) for c in chosen):
+            own[node] = r
+            if r not in chosen:
+                chosen.append(r)
+    total = 0.0
+    for node in shape.nodes:
+        if node.op == O.INDEX or node.op in O.ELEMENTWISE:
+            used = [r for r in chosen if r in node.ranges]
+            count = float(evaluations(node))
+            if not used:
+                total += count
+            elif node.op != O.INDEX or stride(node, used[0]) == 1:
+                size = extent(used[0])
+                total += count * (-(-size // width)) / size
+            else:
+                gap = 3.0 if node is shape.store.src[0] else 1.5
+                total += count * gap
+    return total, own
+
+
+def _lane_candidates(shape: _Shape) -> list[UOp | None]:
+    candidates: list[UOp | None] = [None]
+    for r in shape.outputs:
+        if shape.ordered:
+            # Elements of one lane must never meet in memory.
+            if stride(shape.store.src[0], r) != 1:
+                continue
+            others = [t for t in shape.store.src[0].src[1].toposort() if t.op == O.LOAD]
+            if any(r in t.ranges for t in others):
+                continue
+        candidates.append(r)
+    return candidates
+
+
+def _choose(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
+    shape = _Shape(sink)
+    best: tuple[float, UOp | None, dict[UOp, UOp]] | None = None
+    for candidate in _lane_candidates(shape):
+        cost, own = _lane_cost(shape, machine, candidate)
+        # Later axes win ties: they are the contiguous ones.
+        if best is None or cost <= best[0]:
+            best = (cost, candidate, own)
+    assert best is not None
+    _, lane, own = best
+    width = machine.lanes(shape.itemsize)
+    tile = _register_tile(shape, machine, lane, own)
+    sink = _unroll(sink, shape, lane, own, tile, applied)
+    for r, factor in tile.upcasts:
+        sink = split(sink, r, factor, AxisKind.UPCAST)
+        applied.append(Opt("UPCAST", r.arg.id, factor))
+    for r in dict.fromkeys(own.values()):
+        lanes = _lane_width(extent(r), width, 1 if tile.upcasts else 4)
+        sink = split(sink, r, lanes, AxisKind.LANE)
+        applied.append(Opt("LANE", r.arg.id, lanes))
+    if lane is not None:
+        lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape))
+        sink = split(sink, lane, lanes, AxisKind.LANE)
+        applied.append(Opt("LANE", lane.arg.id, lanes))
+        if tile.upcasts:
+            sink = _lane_first(sink)
+    return sink
+
+
+def _vectors(shape: _Shape) -> int:
+    """Registers per value: more when the body is short."""
+    body = len(shape.values)
+    heavy = sum([1 for n in shape.values if n.op in O.UNARY and O.EXP <= n.op <= O.ATANH])
+    return 1 if body + 20 * heavy > HEAVY_BODY else 2
+
+
+def _lane_width(size: int, width: int, most: int) -> int:
+    """Lanes for an axis: a few registers wide when that leaves no rest, never past the axis."""
+    if size < width:
+        return 1 << (size - 1).bit_length() if size & (size - 1) else size
+    for factor in LANE_FACTORS:
+        if factor <= most and size >= factor * width and (factor & (factor - 1)) == 0:
+            if size % (factor * width) == 0 or size >= 4 * factor * width:
+                return factor * width
+    return width
+
+
+class _Tile:
+    __slots__ = ("lanes", "upcasts")
+
+    def __init__(self) -> None:
+        self.upcasts: list[tuple[UOp, int]] = []
+        self.lanes = 0
+
+
+def _register_tile(
+    shape: _Shape, machine: Machine, lane: UOp | None, own: dict[UOp, UOp]
+) -> _Tile:
+    """Output axes kept in registers around a reduction whose operands they share."""
+    tile = _Tile()
+    heavy = [n for n in shape.reductions if _loads_below(n) >= 2]
+    if len(heavy) != 1 or shape.ordered:
+        return tile
+    node = heavy[0]
+    loads = [n for n in node.src[0].toposort() if n.op == O.LOAD]
+    free = [r for r in shape.outputs if r is not lane and r in node.ranges and extent(r) > 1]
+    # An axis is worth a tile when some operand does not move with it.
+    free = [r for r in free if any(r not in load.ranges for load in loads)]
+    width = machine.lanes(shape.itemsize)
+    budget = MAX_ACCUMULATORS if machine.registers >= 32 else 12
+    if lane is not None and lane in node.ranges:
+        if not free or extent(lane) < width // 2:
+            if not free:
+                return tile
+        vectors = _tile_vectors(extent(lane), width)
+        tile.lanes = vectors * width if extent(lane) >= width else 0
+        if not tile.lanes:
+            vectors = 1
+        rows = budget // vectors
+    elif node in own:
+        rows = 16
+    else:
+        return tile
+    free.sort(key=lambda r: -_reuse(r, loads, lane, own.get(node)))
+    for position, r in enumerate(free[:2]):
+        limit = min(rows, 8)
+        if position == 0 and len(free) > 1 and node in own:
+            limit = 4
+        factor = _tile_rows(extent(r), limit)
+        if factor > 1:
+            tile.upcasts.append((r, factor))
+            rows //= factor
+        if rows < 2:
+            break
+    return tile
+
+
+def _loads_below(node: UOp) -> int:
+    return len({n for n in node.src[0].toposort() if n.op == O.LOAD})
+
+
+def _reuse(r: UOp, loads: list[UOp], lane: UOp | None, own: UOp | None) -> float:
+    """Loads saved by keeping copies along r: vector loads count most."""
+    score = 0.0
+    for load in loads:
+        if r not in load.ranges:
+            moving = (lane is not None and lane in load.ranges) or (own in load.ranges)
+            score += 2.0 if moving else 1.0
+    return score
+
+
+def _tile_vectors(size: int, width: int) -> int:
+    """Registers along the lane axis of a tile."""
+    for factor in (4, 3, 2):
+        if size % (factor * width) == 0:
+            return factor
+    for factor in (4, 2):
+        if size >= 3 * factor * width:
+            return factor
+    return 1
+
+
+def _tile_rows(size: int, limit: int) -> int:
+    """Copies along an axis: a divisor when a good one exists, else the limit with a rest."""
+    if size <= limit:
+        return size
+    for factor in range(limit, limit // 2, -1):
+        if size % factor == 0:
+            return factor
+    return limit
+
+
+def _unroll(
+    sink: UOp, shape: _Shape, lane: UOp | None, own: dict[UOp, UOp], tile: _Tile, applied: list[Opt]
+) -> UOp:
+    """Short reduced axes are written out."""
+    copies = 1
+    for _, factor in tile.upcasts:
+        copies *= factor
+    for node in shape.reductions:
+        for r in node.src[1:]:
+            if r in own.values():
+                continue
+            if extent(r) <= UNROLL_LIMIT and copies * extent(r) <= 32:
+                sink = split(sink, r, extent(r), AxisKind.UNROLL)
+                applied.append(Opt("UNROLL", r.arg.id, extent(r)))
+                copies *= extent(r)
+    return sink
+
+
+def _lane_first(sink: UOp) -> UOp:
+    """Walk a panel of the lane axis down before going to the next: the panel stays in cache."""
+    for end in sink.src:
+        loops = list(end.src[1:])
+        lanes = [r for r in loops if r.arg.kind is AxisKind.LANE]
+        if not lanes:
+            continue
+        position = loops.index(lanes[0])
+        if position == 0 or loops[position - 1].arg.kind is not AxisKind.LOOP:
+            continue
+        outer = loops[position - 1]
+        upcasts = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.UPCAST]
+        if not upcasts or upcasts[0] == 0 or upcasts[0] - 1 > position:
+            continue
+        target = upcasts[0] - 1
+        if loops[target].arg.kind is not AxisKind.LOOP or loops[target] is outer:
+            continue
+        loops.remove(outer)
+        loops.insert(target, outer)
+        sink = reorder(sink, end, loops)
+    return sink
+
+
+def _threads(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
+    if machine.cores < 2:
+        return sink
+    if any(e.src[0].arg == "ordered" for e in sink.src):
+        return sink
+    work = sum([evaluations(n) for n in sink.toposort() if n.op == O.INDEX or n.op in O.ELEMENTWISE])
+    if work < THREAD_WORK:
+        return sink
+    main = max(sink.src, key=lambda e: evaluations(e.src[0]))
+    shared = [r for r in main.src[1:] if r.arg.kind is AxisKind.LOOP and r.op == O.RANGE]
+    shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
+    for r in shared:
+        if extent(r) >= machine.cores * 4 or (extent(r) >= machine.cores and extent(r) % machine.cores == 0):
+            applied.append(Opt("THREAD", r.arg.id, machine.cores))
+            return thread(sink, r, machine.cores)
+    return sink

@@ -1,0 +1,206 @@
+"""The opts: each changes one axis of a kernel's loop nest and leaves its meaning as it was.
+
+A kernel is ``SINK(END(STORE, *ranges), ...)``. The order of an END's ranges is the order of its
+loops. Sizes that do not divide are peeled: the rest gets a smaller tile, or masked lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind, RangeArg
+from svod.ir.node import UOp, const, make, variable
+from svod.ir.reductions import identity
+from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num
+from svod.optimize.graph import extent, new_range, replace_all
+
+
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """One applied opt, as it is printed and stored."""
+
+    name: str
+    axis: int
+    amount: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}(axis={self.axis}, amount={self.amount})"
+
+
+def merge(sink: UOp, a: UOp, b: UOp) -> UOp | None:
+    """One range for two that always appear as ``a * extent(b) + b``; None when they do not."""
+    size = extent(b)
+    merged = make(
+        O.RANGE, dt.index, (num(extent(a) * size),), RangeArg(a.arg.id, a.arg.kind)
+    )
+    if not _meets(sink, a, b):
+        return None
+    mapping = {a: idiv(merged, size), b: mod(merged, size)}
+    done: dict[UOp, UOp] = dict(mapping)
+    for node in sink.toposort():
+        if node in done:
+            continue
+        if node.op in (O.END, O.REDUCE) and b in node.src:
+            keep = tuple([done[s] if s not in (a, b) else s for s in node.src])
+            src = tuple([merged if s is a else s for s in keep if s is not b])
+            done[node] = make(node.op, node.dtype, src, node.arg)
+            continue
+        src = tuple([done[s] for s in node.src])
+        done[node] = node if src == node.src else _rebuild(node, src)
+    result = done[sink]
+    for node in result.toposort():
+        if node.op in (O.IDIV, O.MOD) and node.dtype is dt.index and merged in node.ranges:
+            return None
+    return result
+
+
+def _rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    from svod.ir.symbolic import rebuild
+
+    return rebuild(node, src)
+
+
+def _meets(sink: UOp, a: UOp, b: UOp) -> bool:
+    """Whether a and b are closed by the same nodes, next to each other."""
+    for node in sink.toposort():
+        if node.op in (O.END, O.REDUCE):
+            ranges = node.src[1:]
+            if (a in ranges) != (b in ranges):
+                return False
+            if a in ranges and ranges.index(b) != ranges.index(a) + 1:
+                return False
+    return True
+
+
+def split(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> UOp:
+    """r as an outer loop and an inner axis of ``factor`` and ``kind``, with the rest peeled."""
+    size = extent(r)
+    whole, rest = divmod(size, factor)
+    if not whole:
+        whole, rest, factor = 0, size, factor
+    pieces: list[tuple[UOp, tuple[UOp, ...], UOp]] = []  # (value of r, ranges, gate)
+    if whole:
+        inner = new_range(sink, factor, kind)
+        if whole == 1:
+            pieces.append((inner, (inner,), TRUE))
+        else:
+            outer = make(O.RANGE, dt.index, (num(whole),), RangeArg(inner.arg.id + 1, r.arg.kind))
+            pieces.append((add(mul(outer, factor), inner), (outer, inner), TRUE))
+    if rest:
+        start = num(whole * factor)
+        width = 1 << (rest - 1).bit_length() if kind is AxisKind.LANE else rest
+        tail = new_range(sink, width, kind)
+        tail = make(O.RANGE, dt.index, tail.src, RangeArg(tail.arg.id + 2, kind))
+        gate = lt(tail, rest) if width != rest else TRUE
+        value = add(tail, start) if whole else tail
+        if width == 1:
+            value, tail_ranges = start, ()
+        else:
+            tail_ranges = (tail,)  # type: ignore[assignment]
+        pieces.append((value, tail_ranges, gate))
+    return _replace_by_pieces(sink, r, pieces)
+
+
+def _replace_by_pieces(sink: UOp, r: UOp, pieces: list[tuple[UOp, tuple[UOp, ...], UOp]]) -> UOp:
+    ends = []
+    for end in sink.src:
+        body = _peel_reductions(end, r, pieces)
+        if r not in body.src[1:]:
+            ends.append(body)
+            continue
+        for value, ranges, gate in pieces:
+            store = _at(body.src[0], r, value, gate)
+            loops: list[UOp] = []
+            for s in body.src[1:]:
+                if s is r:
+                    loops.extend(ranges)
+                else:
+                    loops.append(s)
+            ends.append(make(O.END, dt.void, (store, *loops)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+def _peel_reductions(end: UOp, r: UOp, pieces: list[tuple[UOp, tuple[UOp, ...], UOp]]) -> UOp:
+    reductions = [n for n in end.toposort() if n.op == O.REDUCE and r in n.src[1:]]
+    for node in reductions:
+        op = node.arg
+        total: UOp | None = None
+        for value, ranges, gate in pieces:
+            body = _at(node.src[0], r, value, gate)
+            if gate is not TRUE:
+                unit = const(identity(op, body.dtype), body.dtype)
+                body = make(O.WHERE, body.dtype, (gate, body, unit))
+            loops = []
+            for s in node.src[1:]:
+                if s is r:
+                    loops.extend(ranges)
+                else:
+                    loops.append(s)
+            part = make(O.REDUCE, node.dtype, (body, *loops), op) if loops else body
+            total = part if total is None else make(op, node.dtype, (total, part))
+        assert total is not None
+        end = replace_all(end, {node: total})
+    return end
+
+
+def _at(value: UOp, r: UOp, place: UOp, gate: UOp) -> UOp:
+    """The value at r = place, its memory accesses guarded by the gate where they move with r."""
+    done: dict[UOp, UOp] = {r: place}
+    for node in value.toposort():
+        if node in done:
+            continue
+        src = tuple([done[s] for s in node.src])
+        if src == node.src:
+            done[node] = node
+        elif node.op == O.INDEX and gate is not TRUE:
+            new = and_(src[2], gate) if len(src) == 3 else gate
+            done[node] = make(O.INDEX, node.dtype, (src[0], src[1], new))
+        else:
+            done[node] = _rebuild(node, src)
+    return done[value]
+
+
+def reorder(sink: UOp, end: UOp, order: list[UOp]) -> UOp:
+    """The same END with its loops in another order."""
+    new = make(O.END, dt.void, (end.src[0], *order))
+    return make(O.SINK, dt.void, tuple([new if e is end else e for e in sink.src]))
+
+
+CORE = "core_id"
+
+
+def thread(sink: UOp, r: UOp, cores: int) -> UOp:
+    """Split r over the core axis in ``cores`` contiguous parts.
+
+    Stores that have no such loop run once, on the last core.
+    """
+    size = extent(r)
+    cores = min(cores, size)
+    if cores < 2:
+        return sink
+    core = variable(CORE, 0, cores - 1)
+    chunk = -(-size // cores)
+    if size % cores == 0:
+        count = num(chunk)
+    else:
+        left = add(num(size), mul(core, -chunk))
+        count = make(O.MAX, dt.index, (make(O.MIN, dt.index, (left, num(chunk))), ZERO))
+    fresh = new_range(sink, 1, r.arg.kind).arg.id
+    inner = make(O.RANGE, dt.index, (count,), RangeArg(fresh, r.arg.kind))
+    # 1 on the last core, 0 on the others
+    last = make(O.MAX, dt.index, (add(core, num(-(cores - 2))), ZERO))
+    once = make(O.RANGE, dt.index, (last,), RangeArg(fresh + 1, r.arg.kind))
+    place = add(mul(core, chunk), inner) if chunk > 1 or size % cores else core
+    ends = []
+    for end in sink.src:
+        if r in end.src[1:]:
+            (store,) = [replace_all(end.src[0], {r: place})]
+            loops = [inner if s is r else s for s in end.src[1:]]
+            if place is core:
+                loops = [s for s in loops if s is not inner]
+            ends.append(make(O.END, dt.void, (store, *loops)))
+        else:
+            ends.append(make(O.END, dt.void, (end.src[0], once, *end.src[1:])))
+    return make(O.SINK, dt.void, tuple(ends))

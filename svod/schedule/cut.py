@@ -1,0 +1,318 @@
+"""Cut a tensor graph into kernel calls.
+
+In: a SINK and the set of nodes to store. Out: CALLs in order. A call's body is a small tensor
+graph over PARAMs, ``SINK(STORE(view of PARAM 0, value))``; since nodes are interned, equal layers
+have the very same body, so everything after this point is done once per distinct kernel.
+Order lives in AFTER: a read of a stored value is ``AFTER(BUFFER, CALL)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from svod.base.errors import GraphError
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import BufferArg, ParamArg
+from svod.ir.node import UOp, make, toposort
+from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
+
+
+@dataclass(slots=True)
+class Cut:
+    """Kernel calls in execution order, and where the results are."""
+
+    calls: list[UOp] = field(default_factory=list)
+    outputs: list[UOp] = field(default_factory=list)  # AFTER or BUFFER nodes, in SINK order
+
+
+def cut(sink: UOp, default_device: str) -> Cut:
+    """Decide what is stored and make one call per stored value."""
+    return _Cutter(sink, default_device).run()
+
+
+class _Cutter:
+    def __init__(self, sink: UOp, default_device: str) -> None:
+        self.sink = sink
+        self.default_device = default_device
+        self.stored = decide_storage(sink)
+        self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
+        self.device: dict[UOp, str] = {}
+        self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it
+        self.last_write: dict[UOp, UOp] = {}
+        self.local = 0
+        self.cut = Cut()
+
+    def run(self) -> Cut:
+        order = self.sink.toposort()
+        self._propagate_devices(order)
+        pending = [n for n in order if n in self.stored]
+        for node in self._ordered(pending):
+            self._emit(node)
+        for root in self.sink.src:
+            self.cut.outputs.append(self._storage_of(root))
+        return self.cut
+
+    def _ordered(self, pending: list[UOp]) -> list[UOp]:
+        """Creation order, but readers of a buffer come before the call that overwrites it."""
+        assigns = [n for n in pending if n.op == O.ASSIGN]
+        if not assigns:
+            return pending
+        waits: dict[UOp, set[UOp]] = {n: set() for n in pending}
+        touched = {n: self._buffers_read(n) for n in pending}
+        inputs = {n: self._stored_inputs(n) for n in pending}
+        for n in pending:
+            waits[n] |= inputs[n]
+        below: dict[UOp, set[UOp]] = {}
+        for n in pending:
+            below[n] = set(inputs[n])
+            for i in inputs[n]:
+                below[n] |= below.get(i, set())
+        for a in assigns:
+            base = _base_buffer(a)
+            for n in pending:
+                if n is not a and base in touched[n] and a not in below[n]:
+                    if n in below[a] or n.op != O.ASSIGN or n.sn < a.sn:
+                        waits[a].add(n)
+        done: set[UOp] = set()
+        result = []
+        while len(result) < len(pending):
+            ready = [n for n in pending if n not in done and waits[n] <= done]
+            if not ready:
+                raise GraphError(
+                    "assignments wait for each other: a value read before an assignment also "
+                    "needs its result; call contiguous() on it first"
+                )
+            done.add(ready[0])
+            result.append(ready[0])
+        return result
+
+    def _kernel_nodes(self, node: UOp) -> list[UOp]:
+        """The node and what is computed inside its kernel, down to stored values and leaves."""
+        seen = {node}
+        found = [node]
+        for n in found:
+            for s in n.src:
+                if s not in seen:
+                    seen.add(s)
+                    if s in self.stored or s.op in LEAVES:
+                        continue
+                    found.append(s)
+        return found
+
+    def _stored_inputs(self, node: UOp) -> set[UOp]:
+        return {s for n in self._kernel_nodes(node) for s in n.src if s in self.stored}
+
+    def _buffers_read(self, node: UOp) -> set[UOp]:
+        skip = _target_chain(node) if node.op == O.ASSIGN else set()
+        return {
+            s
+            for n in self._kernel_nodes(node)
+            if n not in skip
+            for s in n.src
+            if s.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW)
+            and not (n is node and node.op == O.ASSIGN and s is node.src[0])
+        }
+
+    def _propagate_devices(self, order: list[UOp]) -> None:
+        device = self.device
+        for n in order:
+            if n.op == O.COPY:
+                device[n] = n.src[1].arg
+            elif n.op in (O.BUFFER, O.PARAM) and n.src:
+                device[n] = n.src[-1].arg
+            else:
+                for s in n.src:
+                    found = device.get(s)
+                    if found is not None:
+                        device[n] = found
+                        break
+
+    def _new_buffer(self, node: UOp) -> UOp:
+        device = make(O.DEVICE, dt.void, (), self.device.get(node, self.default_device))
+        unique = make(O.LUNIQUE, dt.void, (), self.local)
+        self.local += 1
+        return make(O.BUFFER, node.dtype, (unique, device), BufferArg(prod(node.shape)))
+
+    def _storage_of(self, node: UOp) -> UOp:
+        """What a call must be given to read this stored value or buffer."""
+        while node.op == O.RESHAPE:
+            node = node.src[0]
+        found = self.place.get(node)
+        if found is not None:
+            return found
+        if node.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK):
+            return node
+        raise GraphError(f"no storage was decided for {node!r}")
+
+    def _emit(self, node: UOp) -> None:
+        if node.op == O.ASSIGN:
+            self._emit_assign(node)
+            return
+        if node.op == O.CONTIGUOUS and self._is_alias(node.src[0]):
+            self.place[node] = self._storage_of(node.src[0])
+            return
+        buffer = self._new_buffer(node)
+        if node.op == O.COPY:
+            body = make(O.COPY, node.dtype, (_param(node.src[0], 1), node.src[1]))
+            call = self._call(body, buffer, [self._storage_of(node.src[0])])
+        elif node.op == O.CUSTOM_FUNCTION:
+            params = tuple([_param(s, i + 1) for i, s in enumerate(node.src)])
+            body = make(O.CUSTOM_FUNCTION, node.dtype, params, node.arg)
+            call = self._call(body, buffer, [self._storage_of(s) for s in node.src])
+        elif node.op == O.SCATTER:
+            call = self._emit_scatter(node, buffer)
+        else:
+            value = node.src[0] if node.op == O.CONTIGUOUS else node
+            target = make(O.PARAM, node.dtype, (), ParamArg(0, node.shape))
+            body, arguments = self._body(target, value, node)
+            call = self._call(body, buffer, arguments)
+        self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
+
+    def _is_alias(self, node: UOp) -> bool:
+        while node.op == O.RESHAPE:
+            node = node.src[0]
+        return node.op in (O.BUFFER, O.PARAM) or (node in self.stored and node.op != O.ASSIGN)
+
+    def _emit_scatter(self, node: UOp, buffer: UOp) -> UOp:
+        target = make(O.PARAM, node.dtype, (), ParamArg(0, node.shape))
+        body, arguments = self._body(target, node.src[0], node)
+        first = self._call(body, buffer, arguments)
+        place = make(O.AFTER, node.dtype, (buffer, first))
+        scattered = make(O.SCATTER, node.dtype, (target, *node.src[1:]), node.arg)
+        inner, arguments = self._substitute(scattered, {target: target}, 1)
+        return self._call(make(O.SINK, dt.void, (inner,)), place, arguments)
+
+    def _emit_assign(self, node: UOp) -> None:
+        target, value = node.src
+        base = _base_buffer(node)
+        chain = []
+        view = target
+        while view.op in O.MOVEMENT:
+            chain.append(view)
+            view = view.src[0]
+        if any(v.op in (O.EXPAND, O.PAD) for v in chain):
+            raise GraphError("cannot assign to an expanded or padded view: elements would overlap")
+        parameter = make(O.PARAM, node.dtype, (), ParamArg(0, base.shape if view is base else view.shape))
+        out = parameter
+        for v in reversed(chain):
+            out = make(v.op, v.dtype, (out,), v.arg)
+        body, arguments = self._body(out, value, node)
+        before = self.place.get(view, base) if view is not base else self.last_write.get(base, base)
+        waits = [c for c in self.readers.get(base, ()) if c not in before.src]
+        where = make(O.AFTER, node.dtype, (before, *waits)) if waits else before
+        call = self._call(body, where, arguments)
+        after = make(O.AFTER, node.dtype, (base, call))
+        self.last_write[base] = after
+        self.place[node] = after
+        self.views = getattr(self, "views", {})
+        self.views[node] = (chain, base)
+
+    def _body(self, target: UOp, value: UOp, root: UOp) -> tuple[UOp, list[UOp]]:
+        inner, arguments = self._substitute(value, {}, 1, root)
+        store = make(O.STORE, dt.void, (target, inner))
+        return make(O.SINK, dt.void, (store,)), arguments
+
+    def _substitute(
+        self, value: UOp, done: dict[UOp, UOp], slot: int, root: UOp | None = None
+    ) -> tuple[UOp, list[UOp]]:
+        """The value over PARAMs, and what to pass for them from ``slot`` on."""
+        arguments: list[UOp] = []
+        slots: dict[UOp, UOp] = {}
+
+        def parameter(node: UOp, shape: tuple[int, ...]) -> UOp:
+            place = self._storage_of(node)
+            found = slots.get(place)
+            if found is None:
+                arg = ParamArg(slot + len(arguments), (prod(shape),))
+                found = slots[place] = make(O.PARAM, node.dtype, (), arg)
+                arguments.append(place)
+            return found if shape == found.arg.shape else make(O.RESHAPE, node.dtype, (found,), shape)
+
+        stack = [(value, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in done:
+                continue
+            if ready:
+                src = tuple([done[s] for s in node.src])
+                done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+                continue
+            if node in self.stored and (node is not root or node.op == O.ASSIGN):
+                if node.op == O.ASSIGN:
+                    done[node] = self._read_assigned(node, parameter)
+                else:
+                    done[node] = parameter(node, node.shape)
+            elif node.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK):
+                done[node] = parameter(node, node.shape)
+            elif not node.src or node.op == O.BIND:
+                done[node] = node
+            else:
+                stack.append((node, True))
+                for s in reversed(node.src):
+                    if s not in done:
+                        stack.append((s, False))
+        return done[value], arguments
+
+    def _read_assigned(self, node: UOp, parameter) -> UOp:  # type: ignore[no-untyped-def]
+        chain, base = self.views[node]
+        found = parameter(node, base.shape)
+        for v in reversed(chain):
+            found = make(v.op, v.dtype, (found,), v.arg)
+        return found  # type: ignore[no-any-return]
+
+    def _call(self, body: UOp, out: UOp, arguments: list[UOp]) -> UOp:
+        call = make(O.CALL, dt.void, (body, out, *arguments))
+        self.cut.calls.append(call)
+        for argument in arguments:
+            base = argument
+            while base.op == O.AFTER:
+                base = base.src[0]
+            self.readers.setdefault(base, []).append(call)
+        return call
+
+
+def _param(node: UOp, slot: int) -> UOp:
+    return make(O.PARAM, node.dtype, (), ParamArg(slot, node.shape))
+
+
+def _target_chain(node: UOp) -> set[UOp]:
+    found = set()
+    view = node.src[0]
+    while view.op in O.MOVEMENT:
+        found.add(view)
+        view = view.src[0]
+    return found
+
+
+def _base_buffer(node: UOp) -> UOp:
+    while node.op not in (O.BUFFER, O.PARAM, O.BUFFER_VIEW):
+        if node.op not in O.MOVEMENT and node.op != O.ASSIGN and node.op not in EFFECTS:
+            raise GraphError(f"ASSIGN needs a buffer as its target, not {node!r}")
+        node = node.src[0]
+    return node
+
+
+def split_call(call: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """Body and arguments."""
+    return call.src[0], call.src[1:]
+
+
+def calls_before(argument: UOp) -> list[UOp]:
+    """The calls an argument waits for."""
+    found = []
+    while argument.op == O.AFTER:
+        found.extend([s for s in argument.src[1:] if s.op == O.CALL])
+        argument = argument.src[0]
+    return found
+
+
+def base_of(argument: UOp) -> UOp:
+    """The buffer behind an argument."""
+    while argument.op == O.AFTER:
+        argument = argument.src[0]
+    return argument
+
+
+__all__ = ["Cut", "base_of", "calls_before", "cut", "split_call", "toposort"]

@@ -1,0 +1,315 @@
+"""One kernel's tensor graph becomes loops: movement ops turn into index arithmetic over RANGEs.
+
+In: ``SINK(STORE(view of PARAM 0, value))`` over PARAMs. Out: ``SINK(END(STORE(INDEX, value),
+*ranges))`` of scalar nodes: loads, arithmetic, REDUCE. First the places every node is needed at
+are found from users to producers, then the values are built from producers to users; nothing
+recurses but indices that are themselves data.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from svod.base.errors import GraphError
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind
+from svod.ir.node import UOp, const, make
+from svod.ir.reductions import identity
+from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, ge, lt, mul, num, sub
+from svod.schedule.collapse import collapse_reduce
+from svod.schedule.storage import axis_range, output_indices
+from svod.schedule.views import Indices, flatten, source_indices, strides_of
+
+Place = tuple[Indices, UOp]  # indices, and the gate under which they are inside the tensor
+Demand = tuple[UOp, Indices, UOp]
+
+WIDE_SUM = {dt.float16: dt.float32, dt.bfloat16: dt.float32}
+WIDE_SUM |= {dt.float8_e4m3: dt.float32, dt.float8_e5m2: dt.float32}
+
+
+def rangeify(body: UOp) -> UOp:
+    """The loop form of one kernel."""
+    lowering = _Lowering()
+    ends = []
+    for item in body.src:
+        if item.op == O.SCATTER:
+            ends.append(lowering.scatter(item))
+        else:
+            ends.append(lowering.store(item))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+class _Lowering:
+    def __init__(self) -> None:
+        self.values: dict[Demand, UOp] = {}
+        self.reduce_count = 0
+
+    def store(self, item: UOp) -> UOp:
+        target, value = item.src
+        indices = output_indices(target.shape)
+        place = _target_offset(target, indices)
+        (result,) = self.lower([(value, indices if value.shape else (), TRUE)])
+        store = make(O.STORE, dt.void, (place, result))
+        ranges = [i for i in indices if i.op == O.RANGE]
+        return make(O.END, dt.void, (store, *ranges))
+
+    def scatter(self, item: UOp) -> UOp:
+        target, values = item.src[0], item.src[1]
+        indices = output_indices(values.shape)
+        lead = len(item.src[2].shape)
+        places = self.lower([(s, indices[:lead], TRUE) for s in item.src[2:]])
+        inner, gate = _data_indices(places, target.shape)
+        offset = flatten((*inner, *indices[lead:]), target.shape)
+        (value,) = self.lower([(values, indices, TRUE)])
+        index = _index(target, offset, gate)
+        if item.arg == "add":
+            old = make(O.LOAD, value.dtype, (index,))
+            value = make(O.ADD, value.dtype, (old, value))
+        store = make(O.STORE, dt.void, (index, value), "ordered")
+        ranges = [i for i in indices if i.op == O.RANGE]
+        return make(O.END, dt.void, (store, *ranges))
+
+    def lower(self, demands: list[Demand]) -> list[UOp]:
+        """The values of tensor nodes at places."""
+        values = self.values
+        needed: dict[UOp, list[Place]] = {}
+        links: dict[Demand, list[Demand]] = {}
+        extra: dict[Demand, tuple[UOp, ...]] = {}
+
+        nodes = _reachable([d[0] for d in demands])
+        for node, indices, gate in demands:
+            needed.setdefault(node, []).append((indices, gate))
+        for node in reversed(nodes):
+            places = needed.get(node)
+            if places is None:
+                continue
+            for place in dict.fromkeys(places):
+                demand = (node, *place)
+                if demand in values:
+                    continue
+                children = self._children(node, place[0], place[1], extra)
+                links[demand] = children
+                for child, child_indices, child_gate in children:
+                    needed.setdefault(child, []).append((child_indices, child_gate))
+        for demand in sorted(links, key=lambda d: d[0].sn):
+            parts = [values[c] for c in links[demand]]
+            values[demand] = self._value(demand, parts, extra.get(demand, ()))
+        return [values[d] for d in demands]
+
+    def _children(
+        self, node: UOp, indices: Indices, gate: UOp, extra: dict[Demand, tuple[UOp, ...]]
+    ) -> list[Demand]:
+        op = node.op
+        if op in O.ALU or op == O.CAST or op == O.BITCAST or op == O.CONTIGUOUS:
+            return [(s, indices if s.shape else (), gate) for s in node.src]
+        if op in O.MOVEMENT:
+            inner, valid = source_indices(node, indices)
+            if valid is not TRUE:
+                extra[node, indices, gate] = (valid,)
+                gate = and_(gate, valid)
+                if gate is FALSE:
+                    return []
+            return [(node.src[0], inner, gate)]
+        if op == O.REDUCE_AXIS:
+            places = list(indices)
+            ranges = []
+            for axis in node.arg.axes:
+                size = node.src[0].shape[axis]
+                if size == 0:
+                    return []
+                places[axis] = axis_range(100 + self.reduce_count, size, AxisKind.REDUCE)
+                self.reduce_count += 1
+                if size != 1:
+                    ranges.append(places[axis])
+            extra[node, indices, gate] = tuple(ranges)
+            return [(node.src[0], tuple(places), gate)]
+        if op == O.GATHER:
+            lead = len(node.src[1].shape)
+            found = self.lower([(s, indices[:lead], gate) for s in node.src[1:]])
+            inner, valid = _data_indices(found, node.src[0].shape)
+            extra[node, indices, gate] = (valid,)
+            return [(node.src[0], (*inner, *indices[lead:]), and_(gate, valid))]
+        if op == O.CAT:
+            return self._cat_children(node, indices, gate, extra)
+        if op in (O.CONST, O.PARAM, O.IOTA, O.DEFINE_VAR, O.BIND):
+            return []
+        raise GraphError(f"{O.NAMES[op]} cannot be part of a kernel: {node!r}")
+
+    def _cat_children(
+        self, node: UOp, indices: Indices, gate: UOp, extra: dict[Demand, tuple[UOp, ...]]
+    ) -> list[Demand]:
+        axis = node.arg
+        children = []
+        gates = []
+        start = 0
+        for s in node.src:
+            stop = start + s.shape[axis]
+            valid = and_(ge(indices[axis], start), lt(indices[axis], stop))
+            if s.shape[axis] and valid is not FALSE:
+                place = list(indices)
+                place[axis] = ZERO if s.shape[axis] == 1 else add(indices[axis], num(-start))
+                children.append((s, tuple(place), and_(gate, valid)))
+                gates.append(lt(indices[axis], stop))
+            start = stop
+        extra[node, indices, gate] = tuple(gates)
+        return children
+
+    def _value(self, demand: Demand, parts: list[UOp], extra: tuple[UOp, ...]) -> UOp:
+        node, indices, gate = demand
+        op, dtype = node.op, node.dtype
+        if op in O.ALU or op == O.CAST or op == O.BITCAST:
+            return simplify_value(op, dtype, tuple(parts), node.arg)
+        if op == O.CONTIGUOUS:
+            return parts[0]
+        if op == O.PARAM:
+            return _load(node, flatten(indices, node.arg.shape), gate)
+        if op == O.CONST or op == O.DEFINE_VAR or op == O.BIND:
+            return node
+        if op == O.IOTA:
+            return simplify_value(O.CAST, dtype, (indices[0],), None)
+        if op in O.MOVEMENT or op == O.GATHER:
+            if not extra:
+                return parts[0]
+            if not parts or extra[0] is FALSE:
+                return const(0, dtype)
+            return gated(extra[0], parts[0])
+        if op == O.CAT:
+            value = parts[-1]
+            for test, part in zip(reversed(extra[:-1]), reversed(parts[:-1]), strict=True):
+                value = make(O.WHERE, dtype, (test, part, value))
+            return value
+        if op == O.REDUCE_AXIS:
+            if not parts:
+                return const(identity(node.arg.op, dtype), dtype)
+            return _reduce(node.arg.op, dtype, parts[0], extra)
+        raise GraphError(f"{O.NAMES[op]} has no value in a kernel")
+
+
+def _reduce(op: int, dtype: dt.DType, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
+    if not ranges:
+        return value
+    wide = WIDE_SUM.get(dtype) if op in (O.ADD, O.MUL) else None
+    if wide is not None:
+        value = simplify_value(O.CAST, wide, (value,), None)
+    result = collapse_reduce(op, value, ranges)
+    if wide is not None:
+        result = make(O.CAST, dtype, (result,))
+    return result
+
+
+def gated(valid: UOp, value: UOp) -> UOp:
+    """The value where valid, else zero. A gated load already gives zero outside."""
+    if valid is TRUE:
+        return value
+    if value.op == O.LOAD and len(value.src[0].src) == 3:
+        from svod.ir.symbolic import conjuncts
+
+        have = conjuncts(value.src[0].src[2])
+        if all(c in have for c in conjuncts(valid)):
+            return value
+    if value.op == O.CONST and value.arg == 0 and str(value.arg) != "-0.0":
+        return value
+    return make(O.WHERE, value.dtype, (valid, value, const(0, value.dtype)))
+
+
+def simplify_value(op: int, dtype: dt.DType, src: tuple[UOp, ...], arg: object) -> UOp:
+    """An arithmetic node; casts of casts between index and wide integers fold."""
+    if op == O.CAST:
+        value = src[0]
+        if value.dtype is dtype:
+            return value
+        if value.op == O.CONST and dtype.kind in "iux" and value.dtype.kind in "iuxb":
+            lo, hi = dt.integer_limits(dtype)
+            if lo <= int(value.arg) <= hi:
+                return const(int(value.arg), dtype)
+    elif op == O.WHERE:
+        if src[0] is TRUE:
+            return src[1]
+        if src[0] is FALSE:
+            return src[2]
+    elif len(src) == 2 and dtype.kind in "iu":
+        lifted = _lift_index(op, dtype, src)
+        if lifted is not None:
+            return lifted
+    return make(op, dtype, src, arg)
+
+
+def _lift_index(op: int, dtype: dt.DType, src: tuple[UOp, ...]) -> UOp | None:
+    """Integer arithmetic on loop counters is index arithmetic when it cannot wrap."""
+    a, b = _as_index(src[0]), _as_index(src[1])
+    if a is None or b is None or (a.op == O.CONST and b.op == O.CONST):
+        return None
+    if op == O.ADD:
+        value = add(a, b)
+    elif op == O.SUB:
+        value = sub(a, b)
+    elif op == O.MUL and (a.op == O.CONST or b.op == O.CONST):
+        value = mul(a, b)
+    else:
+        return None
+    lo, hi = dt.integer_limits(dtype)
+    if value.vmin < lo or value.vmax > hi:
+        return None
+    return make(O.CAST, dtype, (value,)) if value.op != O.CONST else const(value.arg, dtype)
+
+
+def _as_index(node: UOp) -> UOp | None:
+    if node.op == O.CONST:
+        return num(int(node.arg))
+    if node.op == O.CAST and node.src[0].dtype is dt.index:
+        return node.src[0]
+    return None
+
+
+def _data_indices(found: list[UOp], shape: tuple[int, ...]) -> tuple[Indices, UOp]:
+    """Index values read from tensors as index nodes, with the gate that keeps them inside."""
+    inner = []
+    gate = TRUE
+    for value, size in zip(found, shape, strict=False):
+        index = _as_index(value)
+        if index is None:
+            index = make(O.CAST, dt.index, (value,))
+        gate = and_(gate, and_(ge(index, 0), lt(index, size)))
+        inner.append(ZERO if size == 1 else index)
+    return tuple(inner), gate
+
+
+def _index(memory: UOp, offset: UOp, gate: UOp) -> UOp:
+    src = (memory, offset) if gate is TRUE else (memory, offset, gate)
+    return make(O.INDEX, memory.dtype, src)
+
+
+def _load(memory: UOp, offset: UOp, gate: UOp) -> UOp:
+    if gate is FALSE:
+        return const(0, memory.dtype)
+    return make(O.LOAD, memory.dtype, (_index(memory, offset, gate),))
+
+
+def _target_offset(target: UOp, indices: Indices) -> UOp:
+    while target.op in O.MOVEMENT:
+        indices, valid = source_indices(target, indices)
+        if valid is not TRUE:
+            raise GraphError("a store cannot go through PAD")
+        target = target.src[0]
+    return _index(target, flatten(indices, target.arg.shape), TRUE)
+
+
+def _reachable(roots: list[UOp]) -> list[UOp]:
+    """Nodes by creation order, not entering the index sources of gathers."""
+    seen = set(roots)
+    found = list(seen)
+    for node in found:
+        for s in node.src[:1] if node.op == O.GATHER else node.src:
+            if s not in seen:
+                seen.add(s)
+                found.append(s)
+    found.sort(key=lambda n: n.sn)
+    return found
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    return prod(shape)
+
+
+__all__ = ["gated", "rangeify", "simplify_value", "strides_of"]

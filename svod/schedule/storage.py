@@ -1,0 +1,261 @@
+"""Which values of a tensor graph are stored: the fusion decision.
+
+In: a SINK whose sources are effects (CONTIGUOUS, COPY, ASSIGN, ...). Out: the set of nodes that
+get a buffer; everything else is computed inside the kernels that use it.
+
+The rule. Walk from users to producers. Every use of a node is known as (kernel, indices, loops
+around it). Computing the node inside its users costs ``evaluations * work``; storing it costs
+``elements * (work + STORE) + evaluations * LOAD + KERNEL``. The cheaper one wins. Loops the
+indices do not need do not count when they are inside the others, so a row maximum used along its
+row costs one evaluation per row. Reductions that a kernel cannot hold well are stored.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from svod.base.errors import GraphError
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind, RangeArg
+from svod.ir.node import UOp, make
+from svod.ir.symbolic import ZERO, num
+from svod.schedule.views import Indices, source_indices
+
+# Work units: about one vector instruction's share of one element.
+WEIGHT: dict[int, float] = {op: 1.0 for op in O.ELEMENTWISE}
+WEIGHT.update({op: 12.0 for op in range(O.EXP, O.ERF + 1)})
+WEIGHT.update({op: 12.0 for op in range(O.EXPM1, O.ATANH + 1)})
+WEIGHT.update(
+    {O.DIV: 4.0, O.RECIP: 4.0, O.SQRT: 4.0, O.RSQRT: 6.0, O.POW: 30.0, O.ATAN2: 20.0}
+)  # fmt: skip
+WEIGHT.update({O.IDIV: 20.0, O.MOD: 20.0, O.FMOD: 20.0})
+LOAD_COST = 1.0
+STORE_COST = 4.0  # writing it and reading it again from memory that is not the closest cache
+KERNEL_COST = 2000.0  # one more launch and one more kernel to compile
+MAX_USES = 6  # more places than this and the value is stored
+MAX_WORK = 1e6
+INNER_WORK = 1 << 16  # a reduction inside another one may repeat at most this much in one kernel
+EFFECTS = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION})
+LEAVES = frozenset(
+    {O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.CONST, O.IOTA, O.DEFINE_VAR, O.BIND, O.DEVICE, O.MSELECT,
+     O.MSTACK, O.UNIQUE, O.LUNIQUE}
+)  # fmt: skip
+
+Use = tuple[UOp, Indices, tuple[UOp, ...]]  # kernel root, indices, loops around, outermost first
+
+
+def axis_range(number: int, size: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+    """The loop counter of one axis; an axis of one element needs none."""
+    return ZERO if size == 1 else make(O.RANGE, dt.index, (num(size),), RangeArg(number, kind))
+
+
+def output_indices(shape: tuple[int, ...]) -> Indices:
+    return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
+
+
+def has_storage(node: UOp) -> bool:
+    """Whether the node is a whole buffer, perhaps under another shape."""
+    while node.op == O.RESHAPE:
+        node = node.src[0]
+    return node.op in (O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.COPY, O.CONTIGUOUS, O.SCATTER)
+
+
+def decide_storage(sink: UOp) -> set[UOp]:
+    """The nodes to store."""
+    order = sink.toposort()
+    work = _work_per_element(order)
+    uses: dict[UOp, list[Use]] = {}
+    stored: set[UOp] = set()
+    contraction_in: set[UOp] = set()
+    reduce_numbers: dict[UOp, int] = {}
+
+    def use(node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...]) -> None:
+        if node.op in LEAVES:
+            return
+        found = uses.get(node)
+        entry = (root, indices, nest)
+        if found is None:
+            uses[node] = [entry]
+        elif entry not in found:
+            found.append(entry)
+
+    def start(node: UOp) -> Use:
+        indices = output_indices(node.shape)
+        stored.add(node)
+        return node, indices, tuple([i for i in indices if i.op == O.RANGE])
+
+    for node in reversed(order):
+        op = node.op
+        if op in LEAVES or op == O.SINK:
+            continue
+        if op in EFFECTS:
+            _start_effect(node, start, use)
+            continue
+        here = uses.get(node)
+        if here is None:
+            continue
+        if op in O.MOVEMENT or op == O.CAT or op == O.GATHER:
+            if len(here) > MAX_USES and op != O.CAT:
+                # Many windows into one value: store what they look into.
+                here = [start(node)] if _worth_storing(node) else here
+            for root, indices, nest in here:
+                _use_sources(node, root, indices, nest, use)
+            continue
+        merged = _placed(here)
+        if _must_store(node, merged, work[node], contraction_in):
+            merged = [start(node)]
+        if op == O.REDUCE_AXIS:
+            for root, indices, nest in merged:
+                if _is_contraction(node):
+                    contraction_in.add(root)
+                inner = list(indices)
+                loops = list(nest)
+                for axis in node.arg.axes:
+                    size = node.src[0].shape[axis]
+                    number = reduce_numbers[root] = reduce_numbers.get(root, 100) + 1
+                    inner[axis] = axis_range(number, size, AxisKind.REDUCE)
+                    if size != 1:
+                        loops.append(inner[axis])
+                use(node.src[0], root, tuple(inner), tuple(loops))
+        else:
+            for root, indices, nest in merged:
+                for s in node.src:
+                    use(s, root, indices if s.shape else (), nest)
+    return stored
+
+
+def _start_effect(node: UOp, start, use) -> None:  # type: ignore[no-untyped-def]
+    op = node.op
+    if op == O.CONTIGUOUS:
+        root, indices, nest = start(node)
+        use(node.src[0], root, indices, nest)
+    elif op == O.ASSIGN:
+        root, indices, nest = start(node)
+        use(node.src[1], root, indices, nest)
+        target = node.src[0]  # an earlier assignment behind views is an effect of its own
+        while target.op in O.MOVEMENT:
+            target = target.src[0]
+        if target.op not in LEAVES and target.op not in EFFECTS:
+            raise GraphError(f"ASSIGN needs a buffer as its target, not {target!r}")
+    elif op == O.SCATTER:
+        start(node)
+        loops = output_indices(node.src[1].shape)
+        nest = tuple([i for i in loops if i.op == O.RANGE])
+        use(node.src[1], node, loops, nest)
+        lead = len(node.src[2].shape)
+        for s in node.src[2:]:
+            use(s, node, loops[:lead], nest[:lead])
+        use(node.src[0], node, output_indices(node.shape), ())
+    else:  # COPY and CUSTOM_FUNCTION read whole buffers: their sources are stored already
+        stored = start(node)
+        del stored
+
+
+def _use_sources(node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...], use) -> None:  # type: ignore[no-untyped-def]
+    if node.op == O.CAT:
+        for s in node.src:  # positions differ by an offset along the axis; loops are the same
+            use(s, root, indices, nest)
+    elif node.op == O.GATHER:
+        lead = len(node.src[1].shape)
+        for s in node.src[1:]:
+            use(s, root, indices[:lead], nest)
+        # Where it reads depends on data: every loop around may change it.
+        places = tuple([*nest[: len(node.src) - 1]])
+        missing = len(node.src) - 1 - len(places)
+        use(node.src[0], root, places + (ZERO,) * missing + indices[lead:], nest)
+    else:
+        inner, _ = source_indices(node, indices)
+        use(node.src[0], root, inner, nest)
+
+
+def _placed(uses: list[Use]) -> list[Use]:
+    """Each use with only the loops around it that its indices need; equal ones merged."""
+    merged: list[Use] = []
+    for root, indices, nest in uses:
+        needed: set[UOp] = set()
+        for i in indices:
+            needed.update(i.ranges)
+        depth = 0
+        for position, r in enumerate(nest):
+            if r in needed:
+                depth = position + 1
+        entry = (root, indices, nest[:depth])
+        if entry not in merged:
+            merged.append(entry)
+    return merged
+
+
+def _evaluations(nest: tuple[UOp, ...]) -> int:
+    return prod([r.vmax + 1 for r in nest])
+
+
+def _must_store(node: UOp, uses: list[Use], work: float, contraction_in: set[UOp]) -> bool:
+    elements = prod(node.shape)
+    counts = [_evaluations(nest) for _, _, nest in uses]
+    if node.op == O.REDUCE_AXIS:
+        heavy = _is_contraction(node)
+        for (root, _, nest), count in zip(uses, counts, strict=True):
+            if count > elements:
+                return True
+            inside = any(r.arg.kind is AxisKind.REDUCE for r in nest)
+            if inside and (heavy or count * work > INNER_WORK):
+                return True
+            if heavy and root in contraction_in:
+                return True
+        if len(uses) == 1:
+            return False
+    elif len(uses) == 1 and counts[0] <= elements:
+        return False
+    if len(uses) > MAX_USES:
+        return True
+    total = sum(counts)
+    inline = total * work
+    keep = elements * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
+    return inline > keep
+
+
+def _is_contraction(node: UOp) -> bool:
+    """A sum of products over an axis that matters: matmul, convolution."""
+    if node.arg.op != O.ADD:
+        return False
+    value = node.src[0]
+    while value.op == O.CAST:
+        value = value.src[0]
+    if value.op != O.MUL or value.src[0] is value.src[1]:
+        return False
+    size = prod([value.shape[a] for a in node.arg.axes]) if value.shape else 1
+    return size >= 4 and all(_reads_memory(s) for s in value.src)
+
+
+def _reads_memory(node: UOp) -> bool:
+    while node.op in O.MOVEMENT or node.op == O.CAST:
+        node = node.src[0]
+    return node.op != O.CONST
+
+
+def _worth_storing(node: UOp) -> bool:
+    while node.op in O.MOVEMENT:
+        node = node.src[0]
+    return node.op not in LEAVES and node.op not in EFFECTS
+
+
+def _work_per_element(order: list[UOp]) -> dict[UOp, float]:
+    work: dict[UOp, float] = {}
+    for node in order:
+        op = node.op
+        if op == O.CONST or op == O.IOTA:
+            work[node] = 0.0
+        elif op in LEAVES or op in EFFECTS:
+            work[node] = LOAD_COST
+        elif op in O.MOVEMENT:
+            work[node] = work[node.src[0]]
+        elif op == O.REDUCE_AXIS:
+            count = prod([node.src[0].shape[a] for a in node.arg.axes])
+            work[node] = min(MAX_WORK, count * (work[node.src[0]] + 1.0))
+        else:
+            total = WEIGHT.get(op, 1.0)
+            for s in node.src:
+                total += work.get(s, 0.0)
+            work[node] = min(MAX_WORK, total)
+    return work
