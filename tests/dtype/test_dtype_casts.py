@@ -151,8 +151,18 @@ def test_float32_rounds_as_numpy_and_ml_dtypes_do(target: DType) -> None:
     np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
 
 
+# A few leading bits, then one step from a power of two: where two roundings go wrong.
+near_middles = st.builds(
+    lambda sign, top, shift, step: max(-(2**63), min(2**64 - 1, sign * ((top << shift) + step))),
+    st.sampled_from([-1, 1]),
+    st.integers(1, 1 << 13),
+    st.integers(0, 60),
+    st.integers(-1, 1),
+)
+
+
 @pytest.mark.parametrize("target", SMALL, ids=repr)
-@given(value=st.integers(-(2**63), 2**64 - 1))
+@given(value=near_middles | st.integers(-(2**63), 2**64 - 1))
 def test_integers_round_once(target: DType, value: int) -> None:
     array = np.array(value, np.int64 if value < 2**63 else np.uint64)
     found = float(cast_array(array, target))
