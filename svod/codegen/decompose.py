@@ -12,25 +12,14 @@ LLVM has an instruction for. Everything works on scalars and vectors alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from svod.codegen import math_bits, math_f32, math_f64, narrow
-from svod.codegen.formula import (
-    IN_RANGE,
-    SATURATE,
-    TRUNCATE,
-    Operand,
-    Term,
-    cast,
-    where,
-)
+from svod.codegen.formula import IN_RANGE, SATURATE, TRUNCATE, Term, cast, where
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
-from svod.ir.node import UOp, make
-
-Builder = Callable[..., Term]
+from svod.ir.node import UOp, const, make
 
 
 def decompose(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:
@@ -111,11 +100,5 @@ def _from_condition(value: Term, target: DType) -> UOp | None:
         return None
     if target in narrow.NARROW:
         return narrow.from_condition(value, target).node
-    one: Operand = Term(make_one(target.vec(value.dtype.lanes)))
+    one = Term(const(1.0, target.vec(value.dtype.lanes)))
     return where(value, one, 0.0).node
-
-
-def make_one(dtype: DType) -> UOp:
-    from svod.ir.node import const
-
-    return const(1.0, dtype)

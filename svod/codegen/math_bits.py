@@ -21,6 +21,7 @@ from svod.codegen.formula import (
     where,
 )
 from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 
@@ -35,7 +36,7 @@ def floor_divide(x: UOp, y: UOp) -> UOp:
     divisor = _constant(y)
     if x.dtype.kind == "b":
         return (a & b).node
-    if x.vmin >= 0 and y.vmin > 0 or not x.dtype.is_signed and divisor:
+    if _is_plain(x, y):
         return make(O.IDIV, x.dtype, (x, y), TRUNCATE)
     if divisor is not None:
         return _floor_divide_by(a, b, divisor).node
@@ -48,7 +49,7 @@ def floor_remainder(x: UOp, y: UOp) -> UOp:
     divisor = _constant(y)
     if x.dtype.kind == "b":
         return (a & ~a).node
-    if x.vmin >= 0 and y.vmin > 0 or not x.dtype.is_signed and divisor:
+    if _is_plain(x, y):
         return make(O.MOD, x.dtype, (x, y), TRUNCATE)
     if divisor is not None:
         if divisor > 0 and not divisor & (divisor - 1):
@@ -60,7 +61,7 @@ def floor_remainder(x: UOp, y: UOp) -> UOp:
 def shift_left(x: UOp, amount: UOp) -> UOp | None:
     """Bits past the top are lost; past the width 0."""
     bits = x.dtype.bits
-    if 0 <= amount.vmin and amount.vmax < bits:
+    if amount.vmin >= 0 and amount.vmax < bits:
         return None
     a, n = Term(x), Term(amount)
     return where(unsigned_bits(n) < bits, a << (n & (bits - 1)), 0).node
@@ -69,7 +70,7 @@ def shift_left(x: UOp, amount: UOp) -> UOp | None:
 def shift_right(x: UOp, amount: UOp) -> UOp | None:
     """Copies of the sign come in from the top; zeros for unsigned."""
     bits = x.dtype.bits
-    if 0 <= amount.vmin and amount.vmax < bits:
+    if amount.vmin >= 0 and amount.vmax < bits:
         return None
     a, n = Term(x), Term(amount)
     if not x.dtype.is_signed:
@@ -94,6 +95,18 @@ def power(x: UOp, exponent: UOp) -> UOp:
     return where(n < 0, 0, result).node
 
 
+def _is_plain(x: UOp, y: UOp) -> bool:
+    """Whether truncating division is right and has an instruction, or a known divisor."""
+    if x.vmin < 0 or y.vmin <= 0:
+        return False
+    return y.op == O.CONST or not _has_exact_floats(x.dtype)
+
+
+def _has_exact_floats(dtype: DType) -> bool:
+    """Whether a float quotient is exact; vectors have no integer division."""
+    return dtype.lanes > 1 and dtype.bits <= 32
+
+
 def _constant(node: UOp) -> int | None:
     """The value of an integer constant."""
     return int(node.arg) if node.op == O.CONST else None
@@ -115,7 +128,7 @@ def _floor_divide_by(a: Term, b: Term, divisor: int) -> Term:
 
 def _quotient(a: Term, b: Term) -> Term:
     """Floor quotient; any value where b is 0."""
-    if a.dtype.lanes > 1 and a.dtype.bits <= 32:
+    if _has_exact_floats(a.dtype):
         return _quotient_by_floats(a, b)
     if not a.dtype.is_signed:
         return divide_toward_zero(a, where(b.equals(0), 1, b))
@@ -128,7 +141,7 @@ def _quotient(a: Term, b: Term) -> Term:
 
 
 def _quotient_by_floats(a: Term, b: Term) -> Term:
-    """Vectors have no integer division, but the float quotient is exact once floored.
+    """The float quotient is exact once floored.
 
     A quotient that is not whole is at least 1/|b| away from a whole number, and the rounding error
     of the division is below |a/b| * 2**-24 (2**-53), which is less than 1/|b| for operands of up

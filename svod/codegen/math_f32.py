@@ -48,7 +48,8 @@ _LOG = (0.3333333134651184, -0.2500081956386566, 0.2000124156475067, -0.16623409
         0.14201582968235016, -0.131596177816391, 0.1276218742132187,
         -0.07636363804340363)  # fmt: skip
 # (sin(r)/r - 1) / z and (cos(r) - 1 + z/2) / z**2 with z = r**2
-_SIN = (-0.16666653752326965, 0.008332095108926296, -0.00019505539967212826)
+_SIN = (-0.1666666716337204, 0.008333355188369751, -0.00019842687470372766,
+        2.728541630858672e-06)  # fmt: skip
 _COS = (0.0416666679084301, -0.0013888938119634986, 2.4806440706015565e-05,
         -2.7469846486383176e-07)  # fmt: skip
 # tanh(x)/x as a quotient of polynomials in x**2, for |x| <= 9
@@ -123,7 +124,7 @@ def erf(x: Term) -> Term:
     r = q - (shifted - _MAGIC)
     y = fma(horner(r, _EXP2), r, 1.0)
     large = 1.0 - as_float(signed_bits(y) + (signed_bits(shifted) << 23))
-    return where(a < 1.0, small, with_sign(large, x))
+    return where(a >= 1.0, with_sign(large, x), small)  # a NaN is small
 
 
 def sin(x: Term) -> Term:
