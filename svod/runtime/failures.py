@@ -1,0 +1,20 @@
+"""Errors of a run that carry which op failed; all are `ExecutionError`."""
+
+from __future__ import annotations
+
+from svod.base.errors import ExecutionError
+
+
+class OpError(ExecutionError):
+    """One prepared op failed; `op_id` says which, `kind` what sort of op it is."""
+
+    def __init__(self, message: str, op_id: int, kind: str) -> None:
+        super().__init__(message, op_id, kind)
+        self.message, self.op_id, self.kind = message, op_id, kind
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RunErrors(ExceptionGroup[Exception], ExecutionError):
+    """Several kernels that ran side by side failed; `exceptions` holds all of the errors."""

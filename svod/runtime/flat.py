@@ -1,0 +1,272 @@
+"""A plan as one flat array of records, run by one native call.
+
+In: prepared ops in their groups, and buffers. Out: a `FlatPlan`, or None where some kernel is not
+native code of the host; then the plain executor runs the plan. Other ops that native code cannot
+do (Python custom functions, copies from files, faulty wiring) stay in the array as stops: the run
+returns to Python for them and goes on after. Values and addresses are patched in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from svod.base.errors import SvodError
+from svod.device.buffer import Buffer
+from svod.device.names import HOST_KINDS, base_key
+from svod.ir import ops as O
+from svod.runtime.custom import CustomFunction, custom_function
+from svod.runtime.executor import check_view, custom_values, launch_dims, run_op
+from svod.runtime.native import Kind, RecordArray, Stamps, launcher
+from svod.runtime.native.layout import Record
+from svod.runtime.ops import (
+    CORE_ID,
+    CompiledKernel,
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+)
+from svod.runtime.profile import KernelProfile, LaneTime
+
+_RECORD_WORDS = Record.SIZE // 8
+_CORES_WORD = Record.CORES // 8
+# Handing a kernel to another thread costs about half a microsecond: shorter ones stay.
+SMALL_BYTES, SMALL_FLOPS = 32 << 10, 64 << 10
+
+
+class FlatPlan:
+    """Records of a plan, and where each variable and each buffer is found in them."""
+
+    __slots__ = (
+        "_by_record", "_names", "_ops", "_owners", "_places", "_symbolic", "buffer_words",
+        "has_stops", "records", "run", "value_words", "words",
+    )  # fmt: skip
+
+    def __init__(self, ops: Sequence[PreparedOp]) -> None:
+        self._ops = ops
+        self.records = RecordArray()
+        self._by_record: list[int] = []  # the op of each record
+        self._places: list[Sequence[int]] = []  # per record: the buffer table's places it uses
+        self._names: list[Sequence[str]] = []  # per record: variables, "" where fixed
+        self._symbolic: list[tuple[int, PreparedKernel]] = []  # records whose size may change
+        self._owners: list[object] = []  # what keeps native custom functions loaded
+        self.has_stops = False
+
+    # -- building -------------------------------------------------------------------------------
+
+    def add_kernel(self, index: int, kernel: PreparedKernel, group: int) -> None:
+        compiled = kernel.kernel
+        cores = launch_dims(kernel).global_size[0]
+        record = self.records.append(
+            compiled.address, kernel.buffer_ptrs, kernel.vals, cores, Kind.KERNEL, group,
+            small=cores == 1 and _is_small(compiled),
+        )  # fmt: skip
+        if _may_change(compiled):
+            self._symbolic.append((record, kernel))
+        names = ["" if n in kernel.fixedvars else n for n in compiled.var_names]
+        self._note(index, kernel.buffer_indices, names)
+
+    def add_copy(
+        self, index: int, copy: PreparedCopy, buffers: Sequence[Buffer], group: int
+    ) -> None:
+        target, source = copy.buffer_indices[:2]
+        addresses = (buffers[target].address, buffers[source].address)
+        self.records.append(0, addresses, (buffers[target].nbytes,), 1, Kind.COPY, group)
+        self._note(index, (target, source), ("",))
+
+    def add_custom(
+        self, index: int, custom: PreparedCustomFunction, function: CustomFunction,
+        buffers: Sequence[Buffer], group: int,
+    ) -> None:  # fmt: skip
+        values = custom_values(custom, {})
+        addresses = [buffers[place].address for place in custom.buffer_indices]
+        self.records.append(
+            function.address, addresses, [values[n] for n in function.var_names], 1,
+            Kind.KERNEL, group,
+        )  # fmt: skip
+        self._owners.append(function.owner)
+        names = ["" if n in custom.fixedvars else n for n in function.var_names]
+        self._note(index, custom.buffer_indices, names)
+
+    def add_stop(self, index: int, group: int) -> None:
+        """Return to Python for an op."""
+        self.records.append(0, (), (), 1, Kind.PYTHON, group)
+        self._note(index, (), ())
+        self.has_stops = True
+
+    def _note(self, index: int, places: Sequence[int], names: Sequence[str]) -> None:
+        self._by_record.append(index)
+        self._places.append(tuple(places))
+        self._names.append(tuple(names))
+
+    def freeze(self) -> FlatPlan:
+        """Lay the records out; from now on only words change."""
+        records = self.records
+        records.freeze()
+        self.words = records.words
+        self.buffer_words: dict[int, list[int]] = {}
+        self.value_words: dict[str, list[int]] = {}
+        for record, (places, names) in enumerate(zip(self._places, self._names, strict=True)):
+            for position, place in enumerate(places):
+                word = records.buffer_word(record, position)
+                self.buffer_words.setdefault(place, []).append(word)
+            for position, name in enumerate(names):
+                if name and name != CORE_ID:
+                    word = records.value_word(record, position)
+                    self.value_words.setdefault(name, []).append(word)
+        self.run: Callable[[], int] = partial(launcher().run, records)
+        return self
+
+    # -- changing values and addresses ----------------------------------------------------------
+
+    def sizes_with(self, values: Mapping[str, int]) -> list[tuple[int, int]]:
+        """Words and numbers of all launch sizes that follow variables; changes nothing."""
+        return [
+            (record * _RECORD_WORDS + _CORES_WORD, launch_dims(kernel, values).global_size[0])
+            for record, kernel in self._symbolic
+        ]
+
+    def set_values(self, values: Mapping[str, int], sizes: Sequence[tuple[int, int]]) -> None:
+        """Write checked values, and the launch sizes that follow from them."""
+        words = self.words
+        for name, value in values.items():
+            for word in self.value_words.get(name, ()):
+                words[word] = value
+        for word, cores in sizes:
+            words[word] = cores
+
+    # -- running --------------------------------------------------------------------------------
+
+    def run_with_stops(
+        self, buffers: Sequence[Buffer], variables: Mapping[str, int], stamps: Stamps | None = None
+    ) -> None:
+        """Run, with Python at the stops."""
+        run, records = launcher().run, self.records
+        at = run(records, 0, stamps)
+        while at < records.count:
+            run_op(self._ops[self._by_record[at]], buffers, variables)
+            at = run(records, at + 1, stamps)
+
+    def run_profiled(
+        self, buffers: Sequence[Buffer], variables: Mapping[str, int]
+    ) -> list[KernelProfile]:
+        """Run with times taken in native code; one profile per kernel in order of execution."""
+        stamps = launcher().stamps_for(self.records)
+        self.run_with_stops(buffers, variables, stamps)
+        pieces: dict[int, list[LaneTime]] = {}
+        for piece in launcher().slices(stamps):
+            part = LaneTime(piece.lane, piece.start, piece.end)
+            pieces.setdefault(piece.record, []).append(part)
+        profiles = []
+        for record, index in enumerate(self._by_record):
+            op, parts = self._ops[index], pieces.get(record)
+            if isinstance(op, PreparedKernel) and parts:
+                profiles.append(_profile(op, index, parts))
+        return profiles
+
+
+def flatten(
+    ops: Sequence[PreparedOp], groups: Sequence[Sequence[int]], buffers: Sequence[Buffer]
+) -> FlatPlan | None:
+    """The records of a plan; None where there is no kernel or one is not native host code."""
+    kernels = [op for op in ops if isinstance(op, PreparedKernel)]
+    if not kernels or not all(_is_native(kernel) for kernel in kernels):
+        return None
+    flat = FlatPlan(ops)
+    number = 0
+    for group in groups:
+        together = len(group) > 1 and not any(_may_thread(ops[index]) for index in group)
+        for index in group:
+            _add(flat, ops[index], index, buffers, number)
+            number += not together
+        number += together
+    return flat.freeze()
+
+
+def _add(flat: FlatPlan, op: PreparedOp, index: int, buffers: Sequence[Buffer], group: int) -> None:
+    if isinstance(op, PreparedKernel):
+        flat.add_kernel(index, op, group)
+    elif isinstance(op, PreparedBufferView):
+        try:
+            check_view(op, buffers)  # holds for good: rebinding a base makes its views anew
+        except SvodError:
+            flat.add_stop(index, group)
+    elif isinstance(op, PreparedCopy):
+        if _is_host_copy(op, buffers):
+            flat.add_copy(index, op, buffers, group)
+        else:
+            flat.add_stop(index, group)
+    else:
+        function = _native_function(op, buffers)
+        if function is not None:
+            flat.add_custom(index, op, function, buffers, group)
+        else:
+            flat.add_stop(index, group)
+
+
+def _is_native(kernel: PreparedKernel) -> bool:
+    """Whether the kernel can be a record with its present values."""
+    if not kernel.kernel.address or base_key(kernel.device) != "CPU":
+        return False
+    try:
+        launch_dims(kernel)
+    except SvodError:
+        return False
+    return True
+
+
+def _may_change(kernel: CompiledKernel) -> bool:
+    return kernel.global_size[0].op != O.CONST
+
+
+def _may_thread(op: PreparedOp) -> bool:
+    """Whether a kernel may be spread over the cores with some values of its variables."""
+    return isinstance(op, PreparedKernel) and bool(op.kernel.global_size[0].vmax > 1)
+
+
+def _is_small(kernel: CompiledKernel) -> bool:
+    if kernel.bytes_moved is None or kernel.flops is None:
+        return False
+    return kernel.bytes_moved < SMALL_BYTES and kernel.flops < SMALL_FLOPS
+
+
+def _is_host_copy(copy: PreparedCopy, buffers: Sequence[Buffer]) -> bool:
+    if len(copy.buffer_indices) < 2:
+        return False
+    if not all(0 <= place < len(buffers) for place in copy.buffer_indices[:2]):
+        return False
+    target, source = (buffers[place] for place in copy.buffer_indices[:2])
+    return _on_host(target, source) and target.nbytes == source.nbytes and not target.is_read_only
+
+
+def _native_function(
+    custom: PreparedCustomFunction, buffers: Sequence[Buffer]
+) -> CustomFunction | None:
+    """The native implementation of a custom function, where it can run inside the native call."""
+    function = custom_function(custom.kind)
+    if function is None or not function.address:
+        return None
+    if not all(0 <= place < len(buffers) for place in custom.buffer_indices):
+        return None
+    known = custom_values(custom, {})
+    chosen = [buffers[place] for place in custom.buffer_indices]
+    return function if _on_host(*chosen) and known.keys() >= set(function.var_names) else None
+
+
+def _on_host(*buffers: Buffer) -> bool:
+    return all(base_key(buffer.device) in HOST_KINDS for buffer in buffers)
+
+
+def _profile(kernel: PreparedKernel, index: int, parts: Sequence[LaneTime]) -> KernelProfile:
+    return KernelProfile(
+        kernel.kernel,
+        kernel.device,
+        len(kernel.buffer_indices),
+        min(part.start_ns for part in parts),
+        max(part.end_ns for part in parts),
+        parts[0].lane,
+        index,
+        tuple(parts) if len(parts) > 1 else (),
+    )

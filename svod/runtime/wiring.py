@@ -1,0 +1,251 @@
+"""The buffers of a plan and everything that holds their addresses.
+
+In: the ops, the buffer table and the named ports of one plan. Out: the same plan on other memory
+and other values: kernels, records, views and ports all follow. The caller holds the plan's lock.
+Binding an array to a native plan writes its address and makes no buffer; `settle` makes the
+missing ones when somebody asks for the buffer table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from svod.base.errors import ExecutionError
+from svod.device.buffer import Buffer
+from svod.runtime.executor import memory_range
+from svod.runtime.flat import FlatPlan
+from svod.runtime.ops import PreparedBufferView, PreparedKernel, PreparedOp
+from svod.runtime.ports import (
+    FixedMemory,
+    Port,
+    PortSpec,
+    address_of,
+    as_array,
+    buffer_for,
+    check_element_count,
+    clash,
+    unknown_port,
+    view_roots,
+    written_places,
+)
+from svod.runtime.variables import Bindings, PlanVariables
+
+Array: TypeAlias = NDArray[Any]
+
+
+class Wiring:
+    """Which memory a plan uses for what."""
+
+    __slots__ = (
+        "_fixed", "_flat", "_ops", "_variables", "_views", "_words", "buffers", "ports", "stale",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        ops: Sequence[PreparedOp],
+        buffers: Sequence[Buffer],
+        specs: Sequence[PortSpec],
+        flat: FlatPlan | None,
+        variables: PlanVariables,
+    ) -> None:
+        self._ops = ops
+        self._flat = flat
+        self._variables = variables
+        self._words = flat.words if flat is not None else memoryview(b"")
+        self._views = [op for op in ops if isinstance(op, PreparedBufferView)]
+        self._fixed = FixedMemory()
+        self.buffers = list(buffers)
+        self.stale: list[Port] = []  # bound to arrays for which no buffer was made yet
+        self.ports = self._make_ports(specs)
+
+    # -- binding memory -------------------------------------------------------------------------
+
+    def bind(self, name: str, value: object) -> None:
+        """See `ExecutionPlan.bind`."""
+        port = self.ports.get(name)
+        if port is None:
+            raise unknown_port(name, self.ports)
+        if (
+            port.is_direct
+            and type(value) is np.ndarray
+            and value.dtype == port.array_dtype
+            and value.nbytes == port.nbytes
+            and value.flags.num & port.flags == port.flags
+        ):
+            if value is not port.value:
+                self._bind_array(port, value)
+            return
+        self._bind_buffer(port, value)
+
+    def _bind_array(self, port: Port, array: Array) -> None:
+        """The short way: the address goes straight into the records."""
+        start = address_of(array)
+        end = start + port.nbytes
+        for rival in port.rivals:
+            if start < rival.end and rival.start < end:
+                raise clash(port, repr(rival.name))
+        if self._fixed.meets(port.is_written, "host", start, end):
+            raise clash(port, "an intermediate or a constant")
+        words = self._words
+        for word in port.words:
+            words[word] = start
+        port.start, port.end, port.value = start, end, array
+        if not port.is_stale:
+            port.is_stale = True
+            self.stale.append(port)
+
+    def _bind_buffer(self, port: Port, value: object) -> None:
+        if port.obstacle:
+            raise ExecutionError(f"cannot bind {port.name!r}: {port.obstacle}")
+        self.settle()
+        device = self.buffers[port.index].device
+        if port.is_symbolic and not isinstance(value, Buffer):
+            buffer = self._symbolic_buffer(port, as_array(port, value), device)
+        else:
+            buffer = buffer_for(port, value, device)
+        memory, start, end = memory_range(buffer.allocate())
+        for rival in port.rivals:
+            if memory == rival.memory and start < rival.end and rival.start < end:
+                raise clash(port, repr(rival.name))
+        if self._fixed.meets(port.is_written, memory, start, end):
+            raise clash(port, "an intermediate or a constant")
+        self._replace(port.index, buffer)
+
+    def _symbolic_buffer(self, port: Port, array: Array, device: str) -> Buffer:
+        """Memory of the largest size that starts with the array; sets the variables it implies."""
+        implied = self._variables.check(port.infer(array.shape))
+        values = {**self._variables.current(), **implied}
+        check_element_count(port, array, port.concrete_shape(values))
+        if array.size == port.size:
+            buffer = buffer_for(port, array, device)
+        elif port.is_written:
+            raise ExecutionError(
+                f"{port.name!r} is written by the plan, so it needs memory for its largest size, "
+                f"{port.size} elements, got {array.size}"
+            )
+        else:
+            if port.private is None:
+                port.private = Buffer.new(device, port.size, port.dtype)
+            buffer = port.private
+            buffer.view(0, array.size).copyin(array.reshape(-1))
+        self.set_vars(implied)
+        return buffer
+
+    def _replace(self, place: int, buffer: Buffer) -> None:
+        """Put another buffer into the table, into every view of it and into every use."""
+        changed = {place}
+        self.buffers[place] = buffer
+        for view in self._views:  # in schedule order: the view of a view comes later
+            if len(view.buffer_indices) > 1 and view.buffer_indices[1] in changed:
+                out = view.buffer_indices[0]
+                old, base = self.buffers[out], self.buffers[view.buffer_indices[1]]
+                self.buffers[out] = base.view(view.byte_offset, old.size, old.dtype)
+                changed.add(out)
+        fill_pointers(self._ops, self.buffers, changed)
+        if self._flat is not None:
+            for slot in changed:
+                address = self.buffers[slot].address
+                for word in self._flat.buffer_words.get(slot, ()):
+                    self._words[word] = address
+        for port in self.ports.values():
+            if port.index in changed:
+                port.value = None
+                port.place(self.buffers[port.index])
+
+    def settle(self) -> None:
+        """Make buffers for the arrays that were bound the short way."""
+        stale, self.stale = self.stale, []
+        for port in stale:
+            array = port.value
+            port.is_stale = False
+            if isinstance(array, np.ndarray):
+                device = self.buffers[port.index].device
+                self._replace(port.index, Buffer.from_numpy(array, device=device))
+                port.value = array
+
+    # -- values and results ---------------------------------------------------------------------
+
+    def set_vars(self, values: Bindings) -> None:
+        """Check all values, then write them where they are used; all or nothing."""
+        checked = self._variables.check(values)
+        sizes = self._flat.sizes_with(checked) if self._flat is not None else ()
+        self._variables.update(checked)
+        if self._flat is not None:
+            self._flat.set_values(checked, sizes)
+
+    def result(self, port: Port, given: object) -> Array:
+        """What a run left in an output: the array it was given, or a copy in its shape."""
+        if isinstance(given, np.ndarray):
+            return given
+        if self.stale:
+            self.settle()
+        shape = port.concrete_shape(self._variables.current() if port.is_symbolic else {})
+        return self.buffers[port.index].view(0, prod(shape)).copyout().reshape(shape)
+
+    # -- ports ----------------------------------------------------------------------------------
+
+    def _make_ports(self, specs: Sequence[PortSpec]) -> dict[str, Port]:
+        roots = view_roots(self._ops, len(self.buffers))
+        written = {roots[place] for place in written_places(self._ops) if place < len(roots)}
+        ports = {
+            spec.name: Port(spec, self.buffers[spec.index], roots[spec.index] in written)
+            for spec in specs
+        }
+        bound = {roots[port.index] for port in ports.values()}
+        for place, buffer in enumerate(self.buffers):
+            if roots[place] not in bound:
+                self._fixed.add(buffer, roots[place] in written)
+        has_views = {root for place, root in enumerate(roots) if root != place}
+        places = [port.index for port in ports.values()]
+        is_one_call = self._flat is not None and not self._flat.has_stops
+        for port in ports.values():
+            port.rivals = tuple(
+                other
+                for other in ports.values()
+                if roots[other.index] != roots[port.index] and (port.is_written or other.is_written)
+            )
+            port.obstacle = self._obstacle(port, roots)
+            port.is_direct = (
+                is_one_call
+                and not port.obstacle
+                and not port.is_symbolic
+                and port.memory == "host"
+                and port.index not in has_views
+                and places.count(port.index) == 1
+            )
+            if port.is_direct and self._flat is not None:
+                port.words = tuple(self._flat.buffer_words.get(port.index, ()))
+        return ports
+
+    def _obstacle(self, port: Port, roots: Sequence[int]) -> str:
+        """Why a port shares memory in a way that rebinding would break, or nothing."""
+        if roots[port.index] != port.index:
+            return "it is a view of another buffer of the plan"
+        if self._fixed.meets(port.is_written, port.memory, port.start, port.end):
+            return "the plan uses its memory for something else as well"
+        for other in port.rivals:
+            if port.memory == other.memory and port.start < other.end and other.start < port.end:
+                return f"it shares memory with {other.name!r}"
+        return ""
+
+
+def fill_pointers(
+    ops: Sequence[PreparedOp], buffers: Sequence[Buffer], places: Collection[int] | None = None
+) -> None:
+    """Write addresses and ids of buffers into the kernels that use them, of all or some places."""
+    for op in ops:
+        if not isinstance(op, PreparedKernel):
+            continue
+        if places is None:
+            op.buffer_ptrs = [buffers[place].address for place in op.buffer_indices]
+            op.buffer_ids = [buffers[place].id for place in op.buffer_indices]
+            continue
+        for position, place in enumerate(op.buffer_indices):
+            if place in places:
+                op.buffer_ptrs[position] = buffers[place].address
+                op.buffer_ids[position] = buffers[place].id
