@@ -8,7 +8,6 @@ least one of the two is written.
 
 from __future__ import annotations
 
-import ctypes
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,10 +62,9 @@ class Port:
     """A named place in the buffer table of one plan, and the memory bound to it now."""
 
     __slots__ = (
-        "array_dtype", "dtype", "end", "flags", "index", "is_direct", "is_output", "is_stale",
-        "is_written",
-        "memory", "name", "nbytes", "obstacle", "private", "rivals", "shape", "size", "start",
-        "value", "words",
+        "alignment", "array_dtype", "dtype", "end", "fixed", "index", "is_direct", "is_output",
+        "is_stale", "is_written", "memory", "name", "nbytes", "obstacle", "private", "rivals", "shape",
+        "size", "start", "value", "words",
     )  # fmt: skip
 
     def __init__(self, spec: PortSpec, buffer: Buffer, is_written: bool) -> None:
@@ -79,7 +77,8 @@ class Port:
         self.size = buffer.size
         self.nbytes = buffer.nbytes
         self.shape: Shape = (buffer.size,) if spec.shape is None else spec.shape
-        self.flags = WRITABLE if is_written else READABLE
+        self.alignment = buffer.dtype.itemsize
+        self.fixed: tuple[_Ranges, ...] = ()  # memory it must keep clear of
         self.obstacle = ""  # why this port cannot be rebound
         self.rivals: tuple[Port, ...] = ()  # ports it must not share memory with
         self.words: Sequence[int] = ()  # of the flat plan, that hold the address
@@ -146,6 +145,11 @@ class FixedMemory:
         memory, start, end = memory_range(buffer)
         ranges = self.written if is_written else self.read
         ranges.setdefault(memory, _Ranges()).add(start, end)
+
+    def on_host(self, is_written: bool) -> tuple[_Ranges, ...]:
+        """The ranges of host memory that memory of a port must not meet."""
+        kinds = (self.written, self.read) if is_written else (self.written,)
+        return tuple(kind["host"] for kind in kinds if "host" in kind)
 
     def meets(self, is_written: bool, memory: object, start: int, end: int) -> bool:
         """Whether a range, written or only read by the plan, is not free."""
@@ -257,12 +261,10 @@ def as_array(port: Port, value: object) -> Array:
     return array
 
 
-def address_of(array: Any) -> int:  # NumPy's stubs do not say that arrays are buffers
-    """Where the first element of an array is."""
-    try:
-        return ctypes.addressof(_Char.from_buffer(array))  # a third of the cost of .ctypes.data
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or a dtype of an extension
-        return int(array.ctypes.data)
+def readable_address(port: Port, array: Array) -> int:
+    """Where the first element is; 0 where the array does not do for the port as it is."""
+    flags = WRITABLE if port.is_written else READABLE
+    return int(array.ctypes.data) if array.flags.num & flags == flags and array.size else 0
 
 
 def check_element_count(port: Port, array: Array, shape: Sequence[int]) -> None:
@@ -283,9 +285,6 @@ def clash(port: Port, other: str) -> ExecutionError:
         f"cannot bind {port.name!r} to memory that the plan also uses as {other}: "
         "one of the two is written during a run; give it memory of its own"
     )
-
-
-_Char = ctypes.c_char
 
 
 def _name(size: UOp) -> str:

@@ -8,6 +8,7 @@ missing ones when somebody asks for the buffer table.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any, TypeAlias
@@ -24,11 +25,11 @@ from svod.runtime.ports import (
     FixedMemory,
     Port,
     PortSpec,
-    address_of,
     as_array,
     buffer_for,
     check_element_count,
     clash,
+    readable_address,
     unknown_port,
     view_roots,
     written_places,
@@ -36,6 +37,8 @@ from svod.runtime.ports import (
 from svod.runtime.variables import Bindings, PlanVariables
 
 Array: TypeAlias = NDArray[Any]
+_ndarray = np.ndarray
+_addressof, _from_buffer = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 class Wiring:
@@ -70,34 +73,33 @@ class Wiring:
         port = self.ports.get(name)
         if port is None:
             raise unknown_port(name, self.ports)
-        if (
-            port.is_direct
-            and type(value) is np.ndarray
-            and value.dtype == port.array_dtype
-            and value.nbytes == port.nbytes
-            and value.flags.num & port.flags == port.flags
-        ):
-            if value is not port.value:
-                self._bind_array(port, value)
-            return
+        if port.is_direct and type(value) is _ndarray:
+            if value is port.value:
+                return
+            # The short way, all in one place: it is on the path of every call with new arrays.
+            if value.nbytes == port.nbytes and value.dtype == port.array_dtype:
+                data: Any = value  # NumPy's stubs do not say that arrays are buffers
+                try:  # contiguous and writable; a third of the cost of `value.ctypes.data`
+                    start = _addressof(_from_buffer(data))
+                except (TypeError, ValueError, BufferError):
+                    start = readable_address(port, value)
+                if start and not start % port.alignment:
+                    end = start + port.nbytes
+                    for rival in port.rivals:
+                        if start < rival.end and rival.start < end:
+                            raise clash(port, repr(rival.name))
+                    for ranges in port.fixed:
+                        if ranges.meets(start, end):
+                            raise clash(port, "an intermediate or a constant")
+                    words = self._words
+                    for word in port.words:
+                        words[word] = start
+                    port.start, port.end, port.value = start, end, value
+                    if not port.is_stale:
+                        port.is_stale = True
+                        self.stale.append(port)
+                    return
         self._bind_buffer(port, value)
-
-    def _bind_array(self, port: Port, array: Array) -> None:
-        """The short way: the address goes straight into the records."""
-        start = address_of(array)
-        end = start + port.nbytes
-        for rival in port.rivals:
-            if start < rival.end and rival.start < end:
-                raise clash(port, repr(rival.name))
-        if self._fixed.meets(port.is_written, "host", start, end):
-            raise clash(port, "an intermediate or a constant")
-        words = self._words
-        for word in port.words:
-            words[word] = start
-        port.start, port.end, port.value = start, end, array
-        if not port.is_stale:
-            port.is_stale = True
-            self.stale.append(port)
 
     def _bind_buffer(self, port: Port, value: object) -> None:
         if port.obstacle:
@@ -220,6 +222,7 @@ class Wiring:
             )
             if port.is_direct and self._flat is not None:
                 port.words = tuple(self._flat.buffer_words.get(port.index, ()))
+                port.fixed = self._fixed.on_host(port.is_written)
         return ports
 
     def _obstacle(self, port: Port, roots: Sequence[int]) -> str:
