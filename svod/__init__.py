@@ -1,0 +1,101 @@
+"""Svod: lazy tensors compiled to machine code.
+
+``import svod`` is cheap: tensors, the compiler and everything below are loaded at first use.
+
+    >>> import svod
+    >>> x = svod.Tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> (x @ x).sum().item()
+    54.0
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from math import e, inf, nan, pi
+from typing import TYPE_CHECKING, Any
+
+from svod._version import __version__
+from svod.dtype.types import (
+    DType,
+    bfloat16,
+    float8_e4m3,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from svod.dtype.types import bool_ as bool
+
+if TYPE_CHECKING:
+    from svod.tensor.functions import *  # noqa: F403
+
+newaxis = None
+__array_api_version__ = "2024.12"
+
+# Names that are modules, loaded when they are asked for.
+_MODULES = {
+    "nn": "svod.nn",
+    "testing": "svod.testing",
+    "linalg": "svod.tensor.linalg",
+    "knobs": "svod.base.knobs",
+    "errors": "svod.base.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'svod' has no attribute {name!r}")
+    if name in _MODULES:
+        try:
+            found = import_module(_MODULES[name])
+        except ModuleNotFoundError as error:
+            if error.name != _MODULES[name]:
+                raise
+            raise AttributeError(f"module 'svod' has no attribute {name!r}") from None
+        found = getattr(found, name, found) if name == "knobs" else found
+    else:
+        functions = import_module("svod.tensor.functions")
+        if name not in functions.__all__:
+            raise AttributeError(f"module 'svod' has no attribute {name!r}")
+        found = getattr(functions, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    functions = import_module("svod.tensor.functions")
+    return sorted({n for n in globals() if not n.startswith("_")} | set(functions.__all__))
+
+
+__all__ = [
+    "DType",
+    "__version__",
+    "bfloat16",
+    "bool",
+    "e",
+    "float8_e4m3",
+    "float8_e5m2",
+    "float16",
+    "float32",
+    "float64",
+    "inf",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "nan",
+    "newaxis",
+    "pi",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]

@@ -1,0 +1,285 @@
+"""What every family of tensor methods stands on: the fields, making results, reading arguments.
+
+A method takes nodes from its tensors, builds a new node and wraps it. ``device`` is None for
+values that live nowhere yet (constants, ranges); they follow whatever they meet.
+Every public method accepts both spellings of a keyword, torch's and the array API's; the base
+class of the families arranges that once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from operator import index as as_index
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import ref
+
+import numpy as np
+
+from svod.base.errors import DeviceError, DTypeError, ShapeError
+from svod.base.knobs import knobs
+from svod.dtype import types as dt
+from svod.dtype.casts import pack_const
+from svod.dtype.promotion import promote, result_type
+from svod.dtype.types import DType
+from svod.ir import build as B
+from svod.ir.node import UOp, const
+from svod.tensor import registry
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+Scalar: TypeAlias = bool | int | float
+Operand: TypeAlias = "Tensor | Scalar | np.ndarray[Any, Any]"
+Axis: TypeAlias = "int | Sequence[int] | None"
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SPELLINGS = (
+    ("dim", "axis"),
+    ("axis", "dim"),
+    ("keepdim", "keepdims"),
+    ("keepdims", "keepdim"),
+    ("dims", "axes"),
+    ("dims", "axis"),
+    ("axes", "dims"),
+)
+
+
+def spelled(function: F) -> F:
+    """The function, with the other spelling of its axis keywords accepted too."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
+    if not renames:
+        return function
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for other in renames.keys() & kwargs.keys():
+                own = renames[other]
+                if own in kwargs:
+                    raise DTypeError(f"{function.__name__}() got both {own}= and {other}=")
+                kwargs[own] = kwargs.pop(other)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+class Core:
+    """The fields of a tensor; families of methods derive from this."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        uop: UOp
+        _device: str | None
+
+    def __init_subclass__(cls) -> None:
+        for name, member in list(vars(cls).items()):
+            if isinstance(member, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, spelled(member))
+            elif isinstance(member, staticmethod):
+                setattr(cls, name, staticmethod(spelled(member.__func__)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.uop.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.uop.dtype
+
+    @property
+    def device(self) -> str:
+        """The device that holds, or will hold, the values."""
+        return self._device or default_device()
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.uop.shape)
+
+
+_class: type[Any] = Core  # tensor.py puts Tensor here; results are always plain tensors
+_new = object.__new__
+_add = registry._add
+_discard = registry._discard
+
+
+def set_class(cls: type[Any]) -> None:
+    """Name the class of which results are made."""
+    global _class
+    _class = cls
+
+
+def wrap(uop: UOp, device: str | None) -> Tensor:
+    """A tensor over a node."""
+    t = _new(_class)
+    t.uop = uop
+    t._device = device
+    _add(ref(t, _discard))
+    return t  # type: ignore[no-any-return]
+
+
+def default_device() -> str:
+    """The device of tensors that name none."""
+    from svod.device.names import canonical
+
+    return canonical(knobs.device)
+
+
+def device_name(device: str | None) -> str | None:
+    """A device argument in its one spelling."""
+    if device is None:
+        return None
+    from svod.device.names import canonical
+
+    return canonical(str(device))
+
+
+def common_device(a: str | None, b: str | None) -> str | None:
+    """The device of a result; a tensor that lives nowhere follows the other."""
+    if a == b or b is None:
+        return a
+    if a is None:
+        return b
+    raise DeviceError(f"operands are on {a} and {b}: move one with .to({a!r})")
+
+
+# -- operands ----------------------------------------------------------------------------------
+
+
+def scalar_node(value: Scalar, dtype: DType) -> UOp:
+    """A number as a constant of ``dtype``; a whole number that does not fit wraps."""
+    return const(pack_const(value, dtype), dtype)
+
+
+def is_operand(value: object) -> bool:
+    """Whether arithmetic with a tensor accepts this value."""
+    return isinstance(value, (_class, int, float, np.generic, np.ndarray, list, tuple))
+
+
+def pair(a: Tensor, b: Any) -> tuple[UOp, UOp, str | None]:
+    """Both operands under their common dtype, and the device of the result."""
+    x = a.uop
+    dtype = x.dtype
+    if isinstance(b, _class):
+        y = b.uop
+        device = a._device
+        if b._device is not device:
+            device = common_device(device, b._device)
+        if y.dtype is not dtype:
+            common = promote(dtype, y.dtype)
+            return B.cast(x, common), B.cast(y, common), device
+        return x, y, device
+    if isinstance(b, np.generic):
+        b = b.item()  # weak, like the Python number: np.sqrt(2) must not make float64
+    if isinstance(b, (int, float)):
+        common = result_type(dtype, b)
+        return B.cast(x, common), scalar_node(b, common), a._device
+    if isinstance(b, (np.ndarray, list, tuple)):
+        return pair(a, _class(b, device=a._device))
+    raise DTypeError(f"a tensor cannot be combined with a {type(b).__name__}: {b!r:.60}")
+
+
+def tensor_of(value: Any, like: Tensor | None = None) -> Tensor:
+    """The value as a tensor; numbers stay constants."""
+    if isinstance(value, _class):
+        return value
+    return _class(value, device=None if like is None else like._device)
+
+
+def nodes_of(tensors: Sequence[Tensor]) -> tuple[list[UOp], str | None]:
+    """The nodes of some tensors under their common dtype, and their device."""
+    device: str | None = None
+    dtype: DType | None = None
+    for t in tensors:
+        if not isinstance(t, _class):
+            raise DTypeError(f"expected tensors, got a {type(t).__name__}: {t!r:.60}")
+        device = common_device(device, t._device)
+        dtype = t.uop.dtype if dtype is None else promote(dtype, t.uop.dtype)
+    if dtype is None:
+        raise ShapeError("expected at least one tensor")
+    return [B.cast(t.uop, dtype) for t in tensors], device
+
+
+def float_node(x: UOp) -> UOp:
+    """x itself when it holds floats, else converted to float32."""
+    return x if x.dtype.kind == "f" else B.cast(x, dt.float32)
+
+
+def accumulator(dtype: DType) -> DType:
+    """Where sums of this dtype are kept: 16-bit and narrower floats in float32."""
+    return dt.float32 if dtype.kind == "f" and dtype.bits < 32 else dtype
+
+
+# -- arguments ---------------------------------------------------------------------------------
+
+
+def integer(value: Any, what: str) -> int:
+    """A whole-number argument, or an error that says which."""
+    try:
+        return as_index(value)
+    except TypeError:
+        raise DTypeError(f"{what} must be a whole number, not {value!r:.60}") from None
+
+
+def axis_of(dim: Any, ndim: int) -> int:
+    """An axis counted from the front; negative ones count from the back."""
+    axis = integer(dim, "an axis")
+    if axis < 0:
+        axis += ndim
+    if not 0 <= axis < ndim:
+        if ndim == 0 and dim in (0, -1):
+            return 0
+        raise _axis_error(dim, ndim)
+    return axis
+
+
+def _axis_error(dim: Any, ndim: int) -> ShapeError:
+    from svod.base.errors import IndexingError
+
+    class AxisError(ShapeError, IndexingError):
+        """An axis the tensor does not have; both a ValueError and an IndexError, as in NumPy."""
+
+    return AxisError(f"axis {dim} is out of range for a tensor with {ndim} axes")
+
+
+def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
+    """Axes from None (all), one number or several; each at most once."""
+    if dim is None:
+        return tuple(range(ndim))
+    if not isinstance(dim, Iterable):
+        return (axis_of(dim, ndim),) if ndim else _no_axes(dim)
+    axes = tuple([axis_of(d, ndim) for d in dim])
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"axes {tuple(dim)} name an axis twice")
+    return axes
+
+
+def _no_axes(dim: Any) -> tuple[int, ...]:
+    axis_of(dim, 0)
+    return ()
+
+
+def shape_of(shape: Sequence[Any]) -> tuple[int, ...]:
+    """A shape argument given as one sequence or as separate numbers."""
+    if len(shape) == 1 and isinstance(shape[0], Iterable):
+        shape = tuple(shape[0])
+    return tuple([integer(n, "a size") for n in shape])
+
+
+def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
+    """One number for all of ``count`` axes, or one for each."""
+    if not isinstance(value, Iterable):
+        return (integer(value, what),) * count
+    found = tuple([integer(v, what) for v in value])
+    if len(found) == 1:
+        return found * count
+    if len(found) != count:
+        raise ShapeError(f"{what} needs {count} numbers, got {found}")
+    return found

@@ -1,0 +1,241 @@
+"""Tensors from nothing: constants, ranges, identity matrices.
+
+They are graphs of constants and IOTA and take no memory until something stores them.
+"""
+
+from __future__ import annotations
+
+from math import ceil, isfinite
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.dtype.convert import dtype_of
+from svod.dtype.promotion import result_type
+from svod.dtype.types import DType
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.tensor.core import (
+    Core,
+    Scalar,
+    device_name,
+    integer,
+    scalar_node,
+    shape_of,
+    spelled,
+    wrap,
+)
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def _filled(shape: tuple[Any, ...], value: Scalar, dtype: Any, device: str | None) -> Tensor:
+    sizes = shape_of(shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"sizes are 0 or more, got {sizes}")
+    kind = result_type(value) if dtype is None else dtype_of(dtype)
+    return wrap(B.broadcast_to(scalar_node(value, kind), sizes), device_name(device))
+
+
+def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor with one value everywhere."""
+    if isinstance(fill_value, Core):
+        found = fill_value if dtype is None else fill_value.cast(dtype)  # type: ignore[attr-defined]
+        return found.expand(shape_of((shape,)))
+    return _filled((shape,), getattr(fill_value, "item", lambda: fill_value)(), dtype, device)
+
+
+def zeros(*shape: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``, float32 unless told otherwise."""
+    return _filled(shape, 0.0, dtype, device)
+
+
+def ones(*shape: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones: ``ones(2, 3)`` or ``ones((2, 3))``, float32 unless told otherwise."""
+    return _filled(shape, 1.0, dtype, device)
+
+
+def empty(*shape: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor whose values nobody should rely on; they are zeros."""
+    return _filled(shape, 0.0, dtype, device)
+
+
+def _like(x: Tensor, value: Scalar, dtype: Any, device: str | None) -> Tensor:
+    kind = x.dtype if dtype is None else dtype_of(dtype)
+    where = x._device if device is None else device_name(device)
+    return wrap(B.broadcast_to(scalar_node(value, kind), x.shape), where)
+
+
+def full_like(
+    x: Tensor, fill_value: Scalar, *, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """A tensor of the shape, dtype and device of another with one value everywhere."""
+    return _like(x, fill_value, dtype, device)
+
+
+def zeros_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Zeros of the shape, dtype and device of another tensor."""
+    return _like(x, 0, dtype, device)
+
+
+def ones_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """Ones of the shape, dtype and device of another tensor."""
+    return _like(x, 1, dtype, device)
+
+
+def empty_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
+    """A tensor like another whose values nobody should rely on; they are zeros."""
+    return _like(x, 0, dtype, device)
+
+
+def _range_node(size: int, start: Scalar, step: Scalar, dtype: DType) -> UOp:
+    if dtype.kind == "f":
+        wide = dtype if dtype.bits >= 32 else dt.float32
+        x = B.cast(B.iota(size, dt.int32 if size < 1 << 31 else dt.int64), wide)
+    else:
+        wide = dtype
+        x = B.iota(size, dtype)
+    if step != 1:
+        x = B.binary(O.MUL, x, scalar_node(step, wide))
+    if start != 0:
+        x = B.binary(O.ADD, x, scalar_node(start, wide))
+    return B.cast(x, dtype)
+
+
+def arange(
+    start: Scalar,
+    stop: Scalar | None = None,
+    step: Scalar = 1,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """start, start + step, .. below stop: ``arange(5)``, ``arange(1, 2, 0.25)``."""
+    if stop is None:
+        start, stop = 0, start
+    for name, value in (("start", start), ("stop", stop), ("step", step)):
+        if not isinstance(value, (int, float)):
+            raise DTypeError(f"arange: {name} must be a number, not {value!r:.60}")
+        if not isfinite(value):
+            raise ShapeError(f"arange: {name} must be finite, not {value}")
+    if step == 0:
+        raise ShapeError("arange: step must not be 0")
+    kind = result_type(start, stop, step) if dtype is None else dtype_of(dtype)
+    if isinstance(start, float) or isinstance(stop, float) or isinstance(step, float):
+        size = max(0, ceil((stop - start) / step))
+    else:
+        size = max(0, -(-(stop - start) // step))
+    if kind is dt.bool_:
+        raise DTypeError("arange gives numbers, not bool")
+    return wrap(_range_node(size, start, step, kind), device_name(device))
+
+
+def linspace(
+    start: Scalar,
+    stop: Scalar,
+    num: int,
+    *,
+    endpoint: bool = True,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """``num`` values at equal distances from start to stop."""
+    count = integer(num, "num")
+    if count < 0:
+        raise ShapeError(f"linspace: num must be 0 or more, not {count}")
+    kind = dt.float32 if dtype is None else dtype_of(dtype)
+    wide = kind if kind.kind == "f" and kind.bits >= 32 else dt.float64
+    gaps = count - 1 if endpoint else count
+    step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
+    line = wrap(B.iota(count, dt.int32), device_name(device))
+    x = line.cast(wide)
+    # From both ends, so that the last value is exactly stop.
+    rising = x * step + float(start)
+    if endpoint and count > 1:
+        from svod.tensor.elementwise import select
+
+        falling = (x - gaps) * step + float(stop)
+        rising = select(line * 2 < count, rising, falling)
+    if kind.is_int:
+        rising = rising.floor()
+    return rising.cast(kind)
+
+
+def logspace(start: float, end: float, steps: int, base: float = 10.0, **options: Any) -> Tensor:
+    """``steps`` values from base**start to base**end at equal ratios."""
+    from math import log2
+
+    return (linspace(start, end, steps, **options) * log2(base)).exp2()
+
+
+def eye(
+    n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, device: str | None = None
+) -> Tensor:
+    """A matrix with ones on the k-th diagonal: ``eye(3)``."""
+    rows = integer(n, "rows")
+    columns = rows if m is None else integer(m, "columns")
+    if rows < 0 or columns < 0:
+        raise ShapeError(f"eye: sizes are 0 or more, got {rows} and {columns}")
+    kind = dt.float32 if dtype is None else dtype_of(dtype)
+    row = wrap(B.reshape(B.iota(rows, dt.int32), (rows, 1)), device_name(device))
+    column = wrap(B.reshape(B.iota(columns, dt.int32), (1, columns)), None)
+    return (row + integer(k, "k") == column).cast(kind)
+
+
+def meshgrid(*tensors: Any, indexing: str = "xy") -> list[Tensor]:
+    """Coordinate grids of several vectors; "xy" exchanges the first two axes."""
+    if len(tensors) == 1 and not isinstance(tensors[0], Core):
+        tensors = tuple(tensors[0])
+    if indexing not in ("xy", "ij"):
+        raise ShapeError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
+    for t in tensors:
+        if t.ndim > 1:
+            raise ShapeError(f"meshgrid takes vectors, not shape {t.shape}")
+    sizes = tuple([t.numel() for t in tensors])
+    grids = []
+    for i, t in enumerate(tensors):
+        line = tuple([n if j == i else 1 for j, n in enumerate(sizes)])
+        grids.append(t.reshape(line).expand(sizes))
+    if indexing == "xy" and len(grids) > 1:
+        return [g.transpose(0, 1) for g in grids]
+    return grids
+
+
+class Creation(Core):
+    """The creators as static methods of Tensor, and their *_like and new_* forms."""
+
+    __slots__ = ()
+
+    full = staticmethod(spelled(full))
+    zeros = staticmethod(zeros)
+    ones = staticmethod(ones)
+    empty = staticmethod(empty)
+    arange = staticmethod(arange)
+    linspace = staticmethod(linspace)
+    eye = staticmethod(eye)
+
+    def full_like(self: Tensor, fill_value: Scalar, **options: Any) -> Tensor:
+        """One value everywhere, with the shape, dtype and device of this tensor."""
+        return full_like(self, fill_value, **options)
+
+    def zeros_like(self: Tensor, **options: Any) -> Tensor:
+        """Zeros with the shape, dtype and device of this tensor."""
+        return zeros_like(self, **options)
+
+    def ones_like(self: Tensor, **options: Any) -> Tensor:
+        """Ones with the shape, dtype and device of this tensor."""
+        return ones_like(self, **options)
+
+    def new_full(self: Tensor, size: Any, fill_value: Scalar, *, dtype: Any = None) -> Tensor:
+        """One value everywhere, with the dtype and device of this tensor."""
+        return full(size, fill_value, dtype=dtype or self.dtype, device=self._device)
+
+    def new_zeros(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
+        """Zeros with the dtype and device of this tensor."""
+        return zeros(*size, dtype=dtype or self.dtype, device=self._device)
+
+    def new_ones(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
+        """Ones with the dtype and device of this tensor."""
+        return ones(*size, dtype=dtype or self.dtype, device=self._device)

@@ -1,0 +1,298 @@
+"""Values in from Python and NumPy, and out again.
+
+``Tensor(x)`` copies, ``Tensor.from_numpy(x)`` and ``from_dlpack`` share memory when they can.
+Reading a tensor realises it, except where the value is already there behind movement ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype.casts import cast_array, pack_const
+from svod.dtype.convert import dtype_of, from_numpy, to_numpy
+from svod.dtype.promotion import result_type
+from svod.dtype.types import DType
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp, const
+from svod.tensor.core import Core, default_device, device_name, wrap
+from svod.tensor.registry import buffer_node, buffer_of
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+# -- in ----------------------------------------------------------------------------------------
+
+
+def node_of_data(data: Any, dtype: Any, device: str | None) -> tuple[UOp, str | None]:
+    """A node with a copy of the data, and its device."""
+    if isinstance(data, np.generic):
+        data = np.asarray(data)
+    if isinstance(data, (bool, int, float)):
+        kind = result_type(data) if dtype is None else dtype_of(dtype)
+        return const(pack_const(data, kind), kind), device
+    if isinstance(data, (list, tuple)) and _holds_tensors(data):
+        return _stacked(data, dtype, device)
+    if isinstance(data, np.ndarray):
+        return node_of_array(data, dtype, device, copy=True)
+    if isinstance(data, (list, tuple, range)):
+        return node_of_array(_array_of_list(data, dtype), dtype, device, copy=False)
+    if isinstance(data, (bytes, bytearray, memoryview)) or hasattr(data, "__array__"):
+        array = np.asarray(data) if hasattr(data, "__array__") else np.frombuffer(data, np.uint8)
+        return node_of_array(array, dtype, device, copy=True)
+    if hasattr(data, "__dlpack__"):
+        return node_of_array(np.from_dlpack(data), dtype, device, copy=True)
+    raise DTypeError(f"a tensor cannot be made from a {type(data).__name__}: {data!r:.60}")
+
+
+def _holds_tensors(data: Sequence[Any]) -> bool:
+    return any(
+        isinstance(v, Core) or (isinstance(v, (list, tuple)) and _holds_tensors(v)) for v in data
+    )
+
+
+def _stacked(data: Sequence[Any], dtype: Any, device: str | None) -> tuple[UOp, str | None]:
+    from svod.tensor.joining import stack
+
+    parts = []
+    for v in data:
+        if isinstance(v, Core):
+            parts.append(v)
+        else:
+            node, where = node_of_data(v, dtype, device)
+            parts.append(wrap(node, where))
+    found = stack(parts)  # type: ignore[arg-type]
+    node = found.uop if dtype is None else B.cast(found.uop, dtype_of(dtype))
+    return node, found._device or device
+
+
+def _array_of_list(data: Any, dtype: Any) -> Array:
+    try:
+        array = np.array(data)
+    except ValueError:
+        raise ShapeError("nested lists must have equal lengths at every level") from None
+    except OverflowError as error:
+        raise DTypeError(f"a whole number is too large for a tensor: {error}") from None
+    if array.dtype.kind == "f" and dtype is None and array.dtype == np.float64:
+        return array.astype(np.float32)
+    return array
+
+
+def node_of_array(
+    array: Array, dtype: Any, device: str | None, copy: bool
+) -> tuple[UOp, str | None]:
+    """A node over a buffer with the elements of an array."""
+    from svod.device.buffer import Buffer
+
+    where = device or default_device()
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind not in "biufV" or array.dtype.names:
+        raise DTypeError(f"arrays of {array.dtype} cannot become tensors: convert to numbers")
+    if dtype is not None:
+        array, copy = _cast(array, dtype_of(dtype), copy)
+    kind = from_numpy(array.dtype)
+    if array.size == 0:
+        return B.full(array.shape, 0, kind), where
+    buffer = Buffer.from_numpy(array, copy, where)
+    return B.reshape(B.new_buffer(array.size, kind, where, buffer), array.shape), where
+
+
+def _cast(array: Array, dtype: DType, copy: bool) -> tuple[Array, bool]:
+    found = cast_array(array, dtype)
+    return found, copy and found is array
+
+
+def import_dlpack(source: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
+    """A tensor over the memory of an object with ``__dlpack__``; shared when it can be."""
+    from svod.device.dlpack import from_dlpack
+
+    imported = from_dlpack(source, copy)
+    buffer = imported.buffer
+    if buffer.size == 0:
+        found = wrap(B.full(imported.shape, 0, buffer.dtype), buffer.device)
+    else:
+        node = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
+        found = wrap(B.reshape(node, imported.shape), buffer.device)
+    return found if device is None else found.to(device_name(device))
+
+
+# -- out ---------------------------------------------------------------------------------------
+
+
+def host_array(node: UOp) -> Array | None:
+    """The value of a node that only moves a constant or a filled buffer; else None."""
+    moves = []
+    while node.op in O.MOVEMENT and node.op != O.PAD:
+        moves.append(node)
+        node = node.src[0]
+    if node.op == O.CONST:
+        found: Array = np.array(node.arg).astype(to_numpy(node.dtype))
+    elif node.op in (O.BUFFER, O.BUFFER_VIEW):
+        buffer = buffer_of(node)
+        if buffer is None or not buffer.storage.allocator.host_visible:
+            return None
+        found = buffer.numpy()
+    else:
+        return None
+    for move in reversed(moves):
+        op, arg = move.op, move.arg
+        if op == O.RESHAPE:
+            found = found.reshape(arg)
+        elif op == O.EXPAND:
+            found = np.broadcast_to(found, arg)
+        elif op == O.PERMUTE:
+            found = found.transpose(arg)
+        elif op == O.SHRINK:
+            found = found[tuple([slice(a, b) for a, b in arg])]
+        else:
+            found = np.flip(found, arg)
+    return found
+
+
+class Host(Core):
+    """numpy, item, tolist, array_view, copyin and the Python protocols of values."""
+
+    __slots__ = ()
+
+    def numpy(self: Tensor) -> Array:
+        """The values as a new NumPy array."""
+        if 0 in self.shape:
+            return np.empty(self.shape, to_numpy(self.dtype))
+        found = host_array(self.uop)
+        if found is None:
+            self.realize()
+            buffer = buffer_of(self.uop)
+            if buffer is not None:
+                return buffer.copyout().reshape(self.shape)
+            found = host_array(self.uop)
+            assert found is not None, "realize() leaves a buffer"
+        return np.array(found)
+
+    def array_view(self: Tensor) -> Array:
+        """The values as a NumPy array that shares the tensor's memory; realises first."""
+        if 0 in self.shape:
+            return np.empty(self.shape, to_numpy(self.dtype))
+        if buffer_node(self.uop) is None:
+            self.realize()
+        buffer = buffer_of(self.uop)
+        if buffer is None:  # realising a view of a buffer may leave it a view
+            found = host_array(self.uop)
+            assert found is not None, "realize() leaves a buffer"
+            return found
+        return buffer.numpy().reshape(self.shape)
+
+    def copyin(self: Tensor, array: Any) -> Tensor:
+        """Overwrite the memory of a realised tensor with the values of an array, in place."""
+        values = np.asarray(array)
+        if values.shape != self.shape:
+            raise ShapeError(f"copyin: an array of shape {values.shape} does not fit {self.shape}")
+        if from_numpy(values.dtype) is not self.dtype:
+            raise DTypeError(f"copyin: {values.dtype} values for a {self.dtype.name} tensor: cast")
+        if 0 in self.shape:
+            return self
+        if buffer_of(self.uop) is None:
+            self.contiguous().realize() if buffer_node(self.uop) else self.realize()
+        buffer = buffer_of(self.uop)
+        assert buffer is not None, "realize() leaves a buffer"
+        buffer.copyin(values)
+        return self
+
+    def item(self: Tensor) -> Any:
+        """The value of a tensor with one element, as a Python number."""
+        if self.numel() != 1:
+            raise ShapeError(f"item() needs one element, not shape {self.shape}")
+        return _plain(self.numpy()).item()
+
+    def tolist(self: Tensor) -> Any:
+        """The values as nested lists of Python numbers."""
+        return _plain(self.numpy()).tolist()
+
+    def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            view = self.array_view()
+            if dtype is not None and np.dtype(dtype) != view.dtype:
+                raise ShapeError(f"an array of {np.dtype(dtype)} needs a copy")
+            return view
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __dlpack__(self: Tensor, **options: Any) -> Any:
+        from svod.device.dlpack import to_dlpack
+
+        buffer = _shared_buffer(self)
+        return to_dlpack(buffer, self.shape, **options)
+
+    def __dlpack_device__(self: Tensor) -> tuple[int, int]:
+        from svod.device.dlpack import dlpack_device
+
+        return dlpack_device(_shared_buffer(self))
+
+    def __bool__(self: Tensor) -> bool:
+        if self.numel() != 1:
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is not defined: use any() or all()"
+            )
+        return bool(self.item())
+
+    def __int__(self: Tensor) -> int:
+        return int(self.item())
+
+    def __float__(self: Tensor) -> float:
+        return float(self.item())
+
+    def __complex__(self: Tensor) -> complex:
+        return complex(self.item())
+
+    def __index__(self: Tensor) -> int:
+        if not self.dtype.is_int or self.numel() != 1:
+            kind = f"{self.dtype.name} of shape {self.shape}"
+            raise DTypeError(f"only one whole number is an index, not {kind}")
+        return int(self.item())
+
+    def __len__(self: Tensor) -> int:
+        if not self.shape:
+            raise DTypeError("len() of a tensor without axes")
+        return self.shape[0]
+
+    def __iter__(self: Tensor) -> Any:
+        if not self.shape:
+            raise DTypeError("iteration over a tensor without axes")
+        return iter(self.unbind(0))
+
+    def __contains__(self: Tensor, value: Any) -> bool:
+        return bool((self == value).any())
+
+
+def _plain(array: Array) -> Array:
+    """An array whose elements become Python numbers: bfloat16 and 8-bit floats as float32."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
+def _shared_buffer(x: Tensor) -> Any:
+    if buffer_of(x.uop) is None:
+        x.realize()
+    found = buffer_of(x.uop)
+    if found is None:
+        from svod.device.buffer import Buffer
+
+        found = Buffer.from_numpy(np.ascontiguousarray(x.numpy()), False)
+    return found
+
+
+def describe(x: Tensor) -> str:
+    """Values once they are there, else ``f32[8,512] CPU lazy``."""
+    sizes = ",".join([str(n) for n in x.shape])
+    found = host_array(x.uop) if 0 not in x.shape else np.empty(x.shape)
+    if found is None:
+        return f"{x.dtype!r}[{sizes}] {x.device} lazy"
+    text = np.array2string(_plain(found), separator=", ", prefix="Tensor(", threshold=1000)
+    extra = f", shape={x.shape}" if 0 in x.shape else ""
+    return f"Tensor({text}{extra}, dtype={x.dtype.name}, device={x.device})"

@@ -1,0 +1,351 @@
+"""``x[...]`` for reading and writing, as in NumPy.
+
+A key is split into what movement can do (numbers, slices, new axes) and index tensors, which
+become one GATHER or SCATTER. Writing makes a new value for the tensor that is written; other
+tensors made from it before keep theirs. Index tensors wrap when negative; past the end they
+read 0 and write nothing, while numbers and lists are checked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from svod.base.errors import DTypeError, IndexingError, ShapeError
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp, const
+from svod.tensor.core import Core, common_device, tensor_of, wrap
+from svod.tensor.elementwise import select
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+Cut = tuple[int, int, int]  # start, stop and step of one axis; a negative step reads backwards
+
+
+class View(NamedTuple):
+    """A key against a shape: the cuts of each axis and how the result is laid out."""
+
+    cuts: list[Cut]
+    kept: list[int]  # axes that stay, in order
+    rest: tuple[int, ...]  # sizes of the kept and new axes of the result, in order
+    axes: list[int]  # axes addressed by index tensors
+    indices: list[UOp]  # the index tensors, broadcast to one shape
+    place: int  # where the axes of the index tensors stand among ``rest``
+    device: str | None
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+def resolve(x: Tensor, key: Any) -> View:
+    """Read a key: what each axis does."""
+    entries = _entries(key, x.shape, x._device)
+    cuts: list[Cut] = []
+    kept: list[int] = []
+    rest: list[int] = []
+    axes: list[int] = []
+    tensors: list[Tensor] = []
+    fixed: list[int] = []  # positions in the key that NumPy counts as index arrays
+    place = -1
+    for position, entry in enumerate(entries):
+        if entry is None:
+            rest.append(1)
+            continue
+        axis = len(cuts)
+        size = x.shape[axis]
+        if isinstance(entry, slice):
+            cut = _slice_cut(entry, size)
+            cuts.append(cut)
+            kept.append(axis)
+            rest.append(length(cut))
+            continue
+        fixed.append(position)
+        place = len(rest) if place < 0 else place
+        if isinstance(entry, int):
+            if not -size <= entry < size:
+                raise IndexingError(f"index {entry} is out of range for axis {axis} of {x.shape}")
+            start = entry % size
+            cuts.append((start, start + 1, 1))
+        else:
+            cuts.append((0, size, 1))
+            axes.append(axis)
+            tensors.append(entry)
+    device = x._device
+    for t in tensors:
+        device = common_device(device, t._device)
+    if fixed and fixed[-1] - fixed[0] + 1 != len(fixed):
+        place = 0  # index arrays apart from each other: their axes come first
+    nodes = [wrap_negative(t.uop, x.shape[a]) for t, a in zip(tensors, axes, strict=True)]
+    if nodes:
+        shape = B.broadcast_shapes(*[n.shape for n in nodes])
+        nodes = [B.broadcast_to(n, shape) for n in nodes]
+    return View(cuts, kept, tuple(rest), axes, nodes, max(place, 0), device)
+
+
+def _entries(key: Any, shape: tuple[int, ...], device: str | None) -> list[Any]:
+    """The key as one entry per axis (a number, slice or index tensor) and None for new axes."""
+    given = list(key) if isinstance(key, tuple) else [key]
+    found: list[Any] = []
+    axis = 0
+    for position, entry in enumerate(given):
+        if entry is None:
+            found.append(None)
+        elif entry is Ellipsis:
+            if any(e is Ellipsis for e in given[position + 1 :]):
+                raise IndexingError("an index may have one ellipsis (...)")
+            after = sum([_width(e) for e in given[position + 1 :]])
+            found.extend([slice(None)] * (len(shape) - axis - after))
+            axis = max(axis, len(shape) - after)
+        else:
+            read = _entry(entry, shape, axis, device)
+            found.extend(read)
+            axis += len(read)
+    if axis > len(shape):
+        raise IndexingError(f"{axis} indices for the {len(shape)} axes of {shape}")
+    return found + [slice(None)] * (len(shape) - axis)
+
+
+def _width(entry: Any) -> int:
+    if entry is None:
+        return 0
+    kind = getattr(entry, "dtype", None)
+    return int(entry.ndim) if kind in (dt.bool_, np.dtype(bool)) else 1
+
+
+def _entry(entry: Any, shape: tuple[int, ...], axis: int, device: str | None) -> list[Any]:
+    if isinstance(entry, slice):
+        return [entry]
+    if isinstance(entry, (bool, np.bool_)):
+        raise IndexingError("a bool is no index: use a bool tensor of the shape it selects from")
+    if not isinstance(entry, (Core, np.ndarray, Sequence)) and hasattr(entry, "__index__"):
+        return [int(entry)]
+    if isinstance(entry, (str, bytes)) or not isinstance(entry, (Core, np.ndarray, Sequence)):
+        raise IndexingError(f"a {type(entry).__name__} cannot index a tensor: {entry!r:.60}")
+    if not isinstance(entry, Core):
+        entry = np.asarray(entry)
+        if entry.size == 0 and entry.dtype.kind == "f":
+            entry = entry.astype(np.int64)
+        if entry.dtype.kind in "iu":
+            return [_checked(entry, shape, axis, device)]
+    if entry.dtype in (dt.bool_, np.dtype(bool)):
+        return _mask_indices(entry, shape, axis, device)
+    if not isinstance(entry, Core) or not entry.dtype.is_int:
+        raise IndexingError(f"an index must be integers or bool, not {entry.dtype}")
+    return [entry]
+
+
+def _checked(array: Any, shape: tuple[int, ...], axis: int, device: str | None) -> Tensor:
+    if axis < len(shape) and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < -shape[axis] or high >= shape[axis]:
+            bad = low if low < -shape[axis] else high
+            raise IndexingError(f"index {bad} is out of range for axis {axis} of {shape}")
+        array = np.where(array < 0, array + shape[axis], array)
+    return tensor_of(array.astype(np.int64)) if device is None else _on(array, device)
+
+
+def _on(array: Any, device: str) -> Tensor:
+    found = tensor_of(array.astype(np.int64))
+    return found.to(device)
+
+
+def _mask_indices(mask: Any, shape: tuple[int, ...], axis: int, device: str | None) -> list[Any]:
+    """A mask is read now: how many elements it selects decides the shape of the result."""
+    covered = shape[axis : axis + mask.ndim]
+    if tuple(mask.shape) != covered:
+        raise IndexingError(f"a mask of shape {tuple(mask.shape)} does not fit axes {covered}")
+    values = mask.numpy() if isinstance(mask, Core) else mask  # type: ignore[attr-defined]
+    if mask.ndim == 0:
+        raise IndexingError("a mask needs at least 1 axis")
+    found = [tensor_of(i) for i in np.nonzero(values)]
+    return [t if device is None else t.to(device) for t in found]
+
+
+def _slice_cut(entry: slice, size: int) -> Cut:
+    try:
+        start, stop, step = entry.indices(size)
+    except ValueError:
+        raise ShapeError(f"the step of slice {entry} must not be 0") from None
+    except TypeError:
+        raise IndexingError(f"slice {entry} needs whole numbers") from None
+    if step > 0:
+        return start, max(start, stop), step
+    return start, min(start, stop), step
+
+
+def length(cut: Cut) -> int:
+    """How many elements a cut takes."""
+    start, stop, step = cut
+    return -(-(stop - start) // step)
+
+
+def wrap_negative(index: UOp, size: int) -> UOp:
+    """Negative indices count from the end."""
+    if index.vmin >= 0:
+        return index
+    if size > dt.integer_limits(index.dtype)[1]:
+        index = B.cast(index, dt.int64)
+    kind = index.dtype
+    below = B.binary(O.LT, index, const(0, kind))
+    return B.where(below, B.binary(O.ADD, index, const(size, kind)), index)
+
+
+# -- movement of cuts --------------------------------------------------------------------------
+
+
+def take_cuts(x: UOp, cuts: Sequence[Cut]) -> UOp:
+    """The strided part of x: flip, shrink, and for steps a reshape that drops the rest."""
+    shape = x.shape
+    if all(step == 1 for _, _, step in cuts):
+        return B.shrink(x, tuple([(a, b) for a, b, _ in cuts]))
+    forward, backward = _forward(cuts, shape)
+    x = B.flip(x, backward)
+    pairs, pads, split, first, result = [], [], [], [], []
+    for (start, stop, step), n in zip(forward, shape, strict=True):
+        count = length((start, stop, step))
+        end = start + count * step
+        pairs.append((start, min(end, n)) if step > 1 else (start, stop))
+        pads.append((0, max(0, end - n) if step > 1 else 0))
+        split += [count, step] if step > 1 else [count]
+        first += [(0, count), (0, 1)] if step > 1 else [(0, count)]
+        result.append(count)
+    x = B.pad(B.shrink(x, tuple(pairs)), tuple(pads))
+    return B.reshape(B.shrink(B.reshape(x, tuple(split)), tuple(first)), tuple(result))
+
+
+def put_cuts(part: UOp, cuts: Sequence[Cut], shape: tuple[int, ...]) -> UOp:
+    """The inverse of ``take_cuts``: the part in its place, zeros elsewhere."""
+    forward, backward = _forward(cuts, shape)
+    split, pads, merged, pairs, border = [], [], [], [], []
+    for (start, stop, step), n in zip(forward, shape, strict=True):
+        count = length((start, stop, step))
+        split += [count, 1] if step > 1 else [count]
+        pads += [(0, 0), (0, step - 1)] if step > 1 else [(0, 0)]
+        merged.append(count * step)
+        end = min(start + count * step, n)
+        pairs.append((0, end - start))
+        border.append((start, n - end))
+    x = B.reshape(B.pad(B.reshape(part, tuple(split)), tuple(pads)), tuple(merged))
+    return B.flip(B.pad(B.shrink(x, tuple(pairs)), tuple(border)), backward)
+
+
+def _forward(cuts: Sequence[Cut], shape: tuple[int, ...]) -> tuple[list[Cut], tuple[int, ...]]:
+    """Cuts with positive steps, and the axes to flip first."""
+    forward: list[Cut] = []
+    backward = []
+    for axis, ((start, stop, step), n) in enumerate(zip(cuts, shape, strict=True)):
+        if step < 0:
+            backward.append(axis)
+            if start == stop:
+                start = stop = n - 1
+            forward.append((n - 1 - start, n - 1 - stop, -step))
+        else:
+            forward.append((start, stop, step))
+    return forward, tuple(backward)
+
+
+def is_whole(view: View, shape: tuple[int, ...]) -> bool:
+    """Whether the cuts take every element in order."""
+    return all(cut == (0, n, 1) for cut, n in zip(view.cuts, shape, strict=True))
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+def read(x: Tensor, key: Any) -> Tensor:
+    """``x[key]``."""
+    view = resolve(x, key)
+    part = take_cuts(x.uop, view.cuts)
+    if not view.indices:
+        return wrap(B.reshape(part, view.rest), view.device)
+    found = B.gather(_indexed_first(part, view), view.indices)
+    shape = view.indices[0].shape
+    found = B.reshape(found, shape + view.rest)
+    return wrap(B.permute(found, _to_place(len(shape), len(view.rest), view.place)), view.device)
+
+
+def _indexed_first(part: UOp, view: View) -> UOp:
+    """The axes of index tensors, then the kept ones; axes of single numbers go away."""
+    dropped = [a for a in range(len(part.shape)) if a not in view.axes and a not in view.kept]
+    moved = B.permute(part, (*view.axes, *view.kept, *dropped))
+    return B.reshape(moved, moved.shape[: len(part.shape) - len(dropped)])
+
+
+def _to_place(count: int, rest: int, place: int) -> tuple[int, ...]:
+    """Axes order that moves the first ``count`` axes behind ``place`` others."""
+    lead = tuple(range(count))
+    others = tuple(range(count, count + rest))
+    return others[:place] + lead + others[place:]
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+def write(x: Tensor, key: Any, value: Any, mode: str = "set") -> UOp:
+    """The node of x after ``x[key] = value``."""
+    mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    is_mask = getattr(mask, "dtype", None) in (dt.bool_, np.dtype(bool))
+    if is_mask and mode == "set" and tuple(mask.shape) == x.shape and _is_single(value):
+        return select(mask, tensor_of(value, x).cast(x.dtype).reshape(()), x).uop
+    view = resolve(x, key)
+    source = tensor_of(value, x)
+    common_device(view.device, source._device)
+    node = B.cast(source.uop, x.dtype)
+    lead = view.indices[0].shape if view.indices else ()
+    target = view.rest[: view.place] + lead + view.rest[view.place :]
+    extra = len(node.shape) - len(target)
+    if extra > 0 and node.shape[:extra] == (1,) * extra:
+        node = B.reshape(node, node.shape[extra:])
+    try:
+        node = B.broadcast_to(node, target)
+    except ShapeError:
+        raise ShapeError(f"a value of shape {source.shape} does not fit {target}") from None
+    part_shape = tuple([length(c) for c in view.cuts])
+    if view.indices:
+        node = _scatter_part(x, view, node, mode)
+    else:
+        node = B.reshape(node, part_shape)
+    if is_whole(view, x.shape):
+        return node
+    inside = put_cuts(B.full(part_shape, True, dt.bool_), view.cuts, x.shape)
+    return B.where(inside, put_cuts(node, view.cuts, x.shape), x.uop)
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, (int, float, np.generic)) or (
+        isinstance(value, (Core, np.ndarray)) and value.shape in ((), (1,))
+    )
+
+
+def _scatter_part(x: Tensor, view: View, node: UOp, mode: str) -> UOp:
+    """The cut of x with the values scattered into it."""
+    part = take_cuts(x.uop, view.cuts)
+    shape = view.indices[0].shape
+    order = _to_place(len(shape), len(view.rest), view.place)
+    node = B.permute(node, tuple(np.argsort(order).tolist()))
+    kept = tuple([part.shape[a] for a in view.kept])
+    node = B.reshape(node, shape + kept)
+    found = B.scatter(_indexed_first(part, view), node, view.indices, mode)
+    dropped = [a for a in range(len(part.shape)) if a not in view.axes and a not in view.kept]
+    moved = [*view.axes, *view.kept, *dropped]
+    found = B.reshape(found, tuple([part.shape[a] for a in moved]))
+    return B.permute(found, tuple(np.argsort(moved).tolist()))
+
+
+class Indexing(Core):
+    """``x[key]`` and ``x[key] = value``."""
+
+    __slots__ = ()
+
+    def __getitem__(self: Tensor, key: Any) -> Tensor:
+        return read(self, key)
+
+    def __setitem__(self: Tensor, key: Any, value: Any) -> None:
+        if isinstance(value, Core) and value.dtype.kind == "f" and self.dtype.kind != "f":
+            raise DTypeError(f"cannot put {value.dtype.name} values into {self.dtype.name}: cast")
+        self.uop = write(self, key, value)

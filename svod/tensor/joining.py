@@ -1,0 +1,118 @@
+"""Several tensors into one, and one into several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import ShapeError
+from svod.ir import build as B
+from svod.tensor.core import Core, axis_of, integer, nodes_of, wrap
+from svod.tensor.pieces import join, slice_axis
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def concatenate(tensors: Sequence[Tensor], dim: int | None = 0) -> Tensor:
+    """Tensors one after the other along an axis; None flattens them first."""
+    if isinstance(tensors, Core) or not isinstance(tensors, Iterable):
+        raise ShapeError("cat and stack take a sequence of tensors")
+    tensors = list(tensors)
+    if dim is None:
+        tensors, dim = [t.ravel() for t in tensors], 0
+    nodes, device = nodes_of(tensors)
+    shape = nodes[0].shape
+    if not shape:
+        raise ShapeError("cat needs at least 1 axis: use stack for scalars")
+    axis = axis_of(dim, len(shape))
+    rest = shape[:axis] + shape[axis + 1 :]
+    for node in nodes:
+        if len(node.shape) != len(shape) or node.shape[:axis] + node.shape[axis + 1 :] != rest:
+            raise ShapeError(f"cat along axis {axis}: shapes {shape} and {node.shape} differ")
+    return wrap(join(nodes, axis), device)
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new axis."""
+    if isinstance(tensors, Core) or not isinstance(tensors, Iterable):
+        raise ShapeError("cat and stack take a sequence of tensors")
+    nodes, device = nodes_of(list(tensors))
+    shape = nodes[0].shape
+    axis = axis_of(dim, len(shape) + 1)
+    for node in nodes:
+        if node.shape != shape:
+            raise ShapeError(f"stack: shapes {shape} and {node.shape} differ")
+    lines = [B.reshape(n, (*shape[:axis], 1, *shape[axis:])) for n in nodes]
+    return wrap(join(lines, axis), device)
+
+
+class Joining(Core):
+    """cat, stack, split, chunk."""
+
+    __slots__ = ()
+
+    def cat(self: Tensor, *tensors: Tensor, dim: int = 0) -> Tensor:
+        """This tensor and others one after the other along an axis."""
+        return concatenate([self, *tensors], dim)
+
+    def stack(self: Tensor, *tensors: Tensor, dim: int = 0) -> Tensor:
+        """This tensor and others along a new axis."""
+        return stack([self, *tensors], dim)
+
+    def split(self: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+        """Parts of ``split_size`` (the last may be smaller), or of the given sizes."""
+        axis = axis_of(dim, self.ndim)
+        total = self.shape[axis] if self.ndim else _no_axis("split")
+        if isinstance(split_size, Iterable):
+            sizes = [integer(s, "a split size") for s in split_size]
+            if sum(sizes) != total or (sizes and min(sizes) < 0):
+                raise ShapeError(f"split sizes {sizes} do not add up to {total}")
+        else:
+            step = integer(split_size, "split_size")
+            if step < 1:
+                raise ShapeError(f"split_size must be at least 1, not {step}")
+            sizes = [min(step, total - s) for s in range(0, total, step)] or [0]
+        parts, start = [], 0
+        for size in sizes:
+            parts.append(wrap(slice_axis(self.uop, axis, start, start + size), self._device))
+            start += size
+        return tuple(parts)
+
+    def chunk(self: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+        """At most ``chunks`` parts of equal size; the last may be smaller."""
+        count = integer(chunks, "chunks")
+        if count < 1:
+            raise ShapeError(f"chunks must be at least 1, not {count}")
+        total = self.shape[axis_of(dim, self.ndim)] if self.ndim else _no_axis("chunk")
+        return self.split(max(1, -(-total // count)), dim)
+
+    def tensor_split(self: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+        """Parts as np.array_split: a number of nearly equal parts, or the places to cut."""
+        axis = axis_of(dim, self.ndim)
+        total = self.shape[axis] if self.ndim else _no_axis("tensor_split")
+        if isinstance(indices_or_sections, Iterable):
+            cuts = [min(max(c + total if c < 0 else c, 0), total) for c in indices_or_sections]
+            edges = [0, *cuts, total]
+            sizes = [(a, max(a, b)) for a, b in pairwise(edges)]
+        else:
+            count = integer(indices_or_sections, "sections")
+            if count < 1:
+                raise ShapeError(f"sections must be at least 1, not {count}")
+            small, extra = divmod(total, count)
+            edges = [i * small + min(i, extra) for i in range(count + 1)]
+            sizes = list(pairwise(edges))
+        return tuple([wrap(slice_axis(self.uop, axis, a, b), self._device) for a, b in sizes])
+
+    def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+        """The slices along an axis, without it."""
+        axis = axis_of(dim, self.ndim)
+        shape = self.shape if self.ndim else _no_axis("unbind")
+        rest = shape[:axis] + shape[axis + 1 :]
+        parts = [slice_axis(self.uop, axis, i, i + 1) for i in range(shape[axis])]
+        return tuple([wrap(B.reshape(p, rest), self._device) for p in parts])
+
+
+def _no_axis(what: str) -> Any:
+    raise ShapeError(f"{what} needs at least 1 axis, this tensor is a scalar")

@@ -1,0 +1,390 @@
+"""Shapes: the same elements in another arrangement. Nothing here computes or copies.
+
+Every method is a few RESHAPE, EXPAND, PERMUTE, PAD, SHRINK and FLIP nodes; the scheduler turns
+them into index arithmetic of the kernels that read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import ShapeError
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.ir.node import UOp
+from svod.tensor.core import (
+    Core,
+    Scalar,
+    axes_of,
+    axis_of,
+    integer,
+    numbers,
+    shape_of,
+    wrap,
+)
+from svod.tensor.elementwise import select
+from svod.tensor.pieces import join, pad_value, slice_axis, tile, transpose
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def resolve_shape(shape: tuple[int, ...], have: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape with at most one -1, which stands for what is left."""
+    if -1 not in shape:
+        return shape
+    rest = -prod(shape)
+    total = prod(have)
+    if shape.count(-1) > 1:
+        raise ShapeError(f"a shape may have one -1, got {shape}")
+    if rest == 0 or total % rest:
+        raise ShapeError(f"cannot reshape {have} ({total} elements) to {shape}")
+    return tuple([total // rest if n == -1 else n for n in shape])
+
+
+class Movement(Core):
+    """Reshaping, permuting, stretching, padding, cutting, flipping."""
+
+    __slots__ = ()
+
+    # -- shape ---------------------------------------------------------------------------------
+
+    def reshape(self: Tensor, *shape: Any) -> Tensor:
+        """The elements in row-major order under another shape; one size may be -1."""
+        wanted = resolve_shape(shape_of(shape), self.shape)
+        if any(n < 0 for n in wanted):
+            raise ShapeError(f"a shape has sizes from 0 up, or one -1: {wanted}")
+        return wrap(B.reshape(self.uop, wanted), self._device)
+
+    view = reshape
+
+    def view_as(self: Tensor, other: Tensor) -> Tensor:
+        """Reshaped like another tensor."""
+        return self.reshape(other.shape)
+
+    def reshape_as(self: Tensor, other: Tensor) -> Tensor:
+        """Reshaped like another tensor."""
+        return self.reshape(other.shape)
+
+    def flatten(self: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        """The axes from start_dim to end_dim as one."""
+        shape = self.shape
+        if not shape:
+            return self.reshape(1)
+        a, b = axis_of(start_dim, len(shape)), axis_of(end_dim, len(shape))
+        if a > b:
+            raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+        return self.reshape((*shape[:a], prod(shape[a : b + 1]), *shape[b + 1 :]))
+
+    def ravel(self: Tensor) -> Tensor:
+        """All elements along one axis."""
+        return self.reshape((prod(self.shape),))
+
+    def unflatten(self: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+        """One axis cut into several: ``x.unflatten(-1, (heads, -1))``."""
+        shape = self.shape
+        axis = axis_of(dim, len(shape))
+        inner = resolve_shape(shape_of((sizes,)), (shape[axis],))
+        return self.reshape(shape[:axis] + inner + shape[axis + 1 :])
+
+    def squeeze(self: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+        """Without the axes of size 1, or without those of ``dim`` that have size 1."""
+        axes = axes_of(dim, self.ndim)
+        shape = tuple([n for i, n in enumerate(self.shape) if n != 1 or i not in axes])
+        return wrap(B.reshape(self.uop, shape), self._device)
+
+    def unsqueeze(self: Tensor, dim: int | Sequence[int]) -> Tensor:
+        """With a new axis of size 1 at ``dim``."""
+        shape = list(self.shape)
+        if isinstance(dim, Iterable):
+            for axis in sorted(axes_of(dim, len(shape) + len(tuple(dim)))):
+                shape.insert(axis, 1)
+        else:
+            shape.insert(axis_of(dim, len(shape) + 1), 1)
+        return wrap(B.reshape(self.uop, tuple(shape)), self._device)
+
+    def expand(self: Tensor, *shape: Any) -> Tensor:
+        """Axes of size 1 stretched; -1 keeps a size, new axes come in front."""
+        wanted = shape_of(shape)
+        have = self.shape
+        missing = len(wanted) - len(have)
+        if missing < 0:
+            raise ShapeError(f"cannot expand {have} to {wanted}, which has fewer axes")
+        full = (1,) * missing + have
+        target = tuple([f if n == -1 else n for n, f in zip(wanted, full, strict=True)])
+        return wrap(B.broadcast_to(self.uop, target), self._device)
+
+    broadcast_to = expand
+
+    def expand_as(self: Tensor, other: Tensor) -> Tensor:
+        """Stretched to the shape of another tensor."""
+        return self.expand(other.shape)
+
+    # -- order of axes -------------------------------------------------------------------------
+
+    def permute(self: Tensor, *dims: Any) -> Tensor:
+        """Axis i of the result is axis ``dims[i]``."""
+        wanted = shape_of(dims)
+        ndim = self.ndim
+        axes = tuple([axis_of(d, ndim) for d in wanted]) if ndim else wanted
+        return wrap(B.permute(self.uop, axes), self._device)
+
+    def transpose(self: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
+        """Two axes exchanged."""
+        ndim = self.ndim
+        if not ndim:
+            return self
+        return wrap(transpose(self.uop, axis_of(dim0, ndim), axis_of(dim1, ndim)), self._device)
+
+    swapaxes = transpose
+    swapdims = transpose
+
+    def t(self: Tensor) -> Tensor:
+        """The transpose of a matrix; a vector stays."""
+        if self.ndim > 2:
+            raise ShapeError(f"t() takes at most 2 axes, not shape {self.shape}")
+        return self if self.ndim < 2 else self.transpose(0, 1)
+
+    @property
+    def T(self: Tensor) -> Tensor:
+        """All axes in reverse order."""
+        return wrap(B.permute(self.uop, tuple(range(self.ndim))[::-1]), self._device)
+
+    @property
+    def mT(self: Tensor) -> Tensor:
+        """The last two axes exchanged."""
+        if self.ndim < 2:
+            raise ShapeError(f"mT needs at least 2 axes, not shape {self.shape}")
+        return self.transpose(-2, -1)
+
+    def movedim(self: Tensor, source: Any, destination: Any) -> Tensor:
+        """Axes moved to other places; the others keep their order."""
+        ndim = self.ndim
+        old, new = axes_of(source, ndim), axes_of(destination, ndim)
+        if len(old) != len(new):
+            raise ShapeError(f"movedim: {len(old)} axes cannot go to {len(new)} places")
+        order = [a for a in range(ndim) if a not in old]
+        for place, axis in sorted(zip(new, old, strict=True)):
+            order.insert(place, axis)
+        return wrap(B.permute(self.uop, tuple(order)), self._device)
+
+    moveaxis = movedim
+
+    # -- parts and borders ---------------------------------------------------------------------
+
+    def shrink(self: Tensor, arg: Sequence[tuple[int, int] | None]) -> Tensor:
+        """The part between (start, stop) of each axis; None keeps an axis."""
+        pairs = zip(arg, self.shape, strict=False)
+        bounds = tuple([(0, n) if p is None else (p[0], p[1]) for p, n in pairs])
+        return wrap(B.shrink(self.uop, bounds), self._device)
+
+    def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
+        """``length`` elements of one axis from ``start``."""
+        axis = axis_of(dim, self.ndim)
+        first = integer(start, "start")
+        first += self.shape[axis] if first < 0 else 0
+        return wrap(slice_axis(self.uop, axis, first, first + length), self._device)
+
+    def pad(self: Tensor, pad: Any, mode: str = "constant", value: Scalar = 0) -> Tensor:
+        """Borders as in torch: (left, right) of the last axis first; or a pair for each axis.
+
+        Modes: constant, reflect, replicate, circular. Negative sizes cut.
+        """
+        return wrap(_pad(self, _pad_pairs(pad, self.ndim), mode, value), self._device)
+
+    def flip(self: Tensor, *dims: Any) -> Tensor:
+        """The axes in reverse order; all of them when none is named."""
+        given = dims[0] if len(dims) == 1 else (dims or None)
+        return wrap(B.flip(self.uop, axes_of(given, self.ndim)), self._device)
+
+    def fliplr(self: Tensor) -> Tensor:
+        """Axis 1 reversed."""
+        return self.flip(1)
+
+    def flipud(self: Tensor) -> Tensor:
+        """Axis 0 reversed."""
+        return self.flip(0)
+
+    def rot90(self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+        """Turned by k quarter turns in the plane of two axes."""
+        a, b = axes_of(dims, self.ndim)
+        turns = k % 4
+        if turns == 0:
+            return self
+        if turns == 2:
+            return self.flip(a, b)
+        return self.flip(b).transpose(a, b) if turns == 1 else self.flip(a).transpose(a, b)
+
+    def roll(self: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+        """Shifted along axes, round the end; without axes, over the flattened elements."""
+        if dims is None:
+            return self.ravel().roll(shifts, 0).reshape(self.shape)
+        axes = axes_of(dims, self.ndim)
+        x = self
+        for axis, shift in zip(axes, numbers(shifts, len(axes), "shifts"), strict=True):
+            size = x.shape[axis]
+            cut = -shift % size if size else 0
+            if cut:
+                head = slice_axis(x.uop, axis, 0, cut)
+                tail = slice_axis(x.uop, axis, cut, size)
+                x = wrap(join((tail, head), axis), self._device)
+        return x
+
+    # -- repetition ----------------------------------------------------------------------------
+
+    def repeat(self: Tensor, *repeats: Any) -> Tensor:
+        """Each axis repeated whole, as np.tile: ``Tensor([1, 2]).repeat(2)`` is [1, 2, 1, 2]."""
+        counts = shape_of(repeats)
+        shape = self.shape
+        if len(counts) < len(shape):
+            raise ShapeError(f"repeat needs a count for each axis of {shape}, got {counts}")
+        shape = (1,) * (len(counts) - len(shape)) + shape
+        return wrap(tile(B.reshape(self.uop, shape), counts), self._device)
+
+    def tile(self: Tensor, *repeats: Any) -> Tensor:
+        """Each axis repeated whole; missing counts are 1."""
+        counts = shape_of(repeats)
+        return self.repeat((1,) * (self.ndim - len(counts)) + counts)
+
+    def repeat_interleave(self: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+        """Each element repeated: ``Tensor([1, 2]).repeat_interleave(2)`` is [1, 1, 2, 2]."""
+        x = self.ravel() if dim is None else self
+        axis = axis_of(0 if dim is None else dim, x.ndim)
+        count = integer(repeats, "repeats")
+        shape = x.shape
+        wide = B.reshape(x.uop, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+        wide = B.expand(wide, (*shape[: axis + 1], count, *shape[axis + 1 :]))
+        merged = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
+        return wrap(B.reshape(wide, merged), self._device)
+
+    # -- triangles and diagonals ---------------------------------------------------------------
+
+    def tril(self: Tensor, diagonal: int = 0) -> Tensor:
+        """Zero above the diagonal of the last two axes."""
+        return select(_triangle(self, diagonal), self, 0).to(self.dtype)
+
+    def triu(self: Tensor, diagonal: int = 0) -> Tensor:
+        """Zero below the diagonal of the last two axes."""
+        return select(_triangle(self, diagonal - 1), 0, self).to(self.dtype)
+
+    def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+        """The diagonal of two axes, as a new last axis."""
+        a, b = axes_of((dim1, dim2), self.ndim)
+        rest = [i for i in range(self.ndim) if i not in (a, b)]
+        x = B.permute(self.uop, (*rest, a, b))
+        rows, columns = x.shape[-2:]
+        top, left = max(0, -offset), max(0, offset)
+        size = max(0, min(rows - top, columns - left))
+        lead = x.shape[:-2]
+        if size == 0:
+            return wrap(B.full((*lead, 0), 0, x.dtype), self._device)
+        whole = tuple([(0, n) for n in lead])
+        x = B.shrink(x, (*whole, (top, top + size), (left, left + size)))
+        # size x size read with a row length of size + 1: column 0 is the diagonal.
+        x = B.pad(B.reshape(x, (*lead, size * size)), (*[(0, 0) for _ in lead], (0, size)))
+        x = B.shrink(B.reshape(x, (*lead, size, size + 1)), (*whole, (0, size), (0, 1)))
+        return wrap(B.reshape(x, (*lead, size)), self._device)
+
+    def diag(self: Tensor, diagonal: int = 0) -> Tensor:
+        """A matrix with this diagonal, or the diagonal of a matrix."""
+        if self.ndim == 1:
+            return self.diag_embed(diagonal)
+        if self.ndim != 2:
+            raise ShapeError(f"diag takes 1 or 2 axes, not shape {self.shape}")
+        return self.diagonal(diagonal)
+
+    def diag_embed(self: Tensor, offset: int = 0) -> Tensor:
+        """Matrices with the last axis on a diagonal."""
+        *lead, size = self.shape
+        none = [(0, 0)] * len(lead)
+        x = B.pad(B.reshape(self.uop, (*lead, size, 1)), (*none, (0, 0), (0, size)))
+        x = B.reshape(x, (*lead, size * (size + 1)))
+        x = B.shrink(x, (*[(0, n) for n in lead], (0, size * size)))
+        x = B.reshape(x, (*lead, size, size))
+        up, down = max(0, offset), max(0, -offset)
+        return wrap(B.pad(x, (*none, (down, up), (up, down))), self._device)
+
+    def unfold(self: Tensor, dim: int, size: int, step: int) -> Tensor:
+        """Windows of one axis as a new last axis."""
+        from svod.tensor.convolution import windows
+
+        axis = axis_of(dim, self.ndim)
+        if not 0 < size <= self.shape[axis] or step < 1:
+            raise ShapeError(f"unfold: size {size}, step {step} on an axis of {self.shape[axis]}")
+        x = self.movedim(axis, -1)
+        cut = windows(x.uop, (size,), (step,), (1,))
+        return wrap(cut, self._device).movedim(-2, axis)
+
+
+def _triangle(x: Tensor, diagonal: int) -> Tensor:
+    if x.ndim < 2:
+        raise ShapeError(f"tril and triu need at least 2 axes, not shape {x.shape}")
+    rows, columns = x.shape[-2:]
+    offset = integer(diagonal, "diagonal")
+    row = wrap(B.reshape(B.iota(rows, dt.int32), (rows, 1)), None)
+    column = wrap(B.reshape(B.iota(columns, dt.int32), (1, columns)), None)
+    return column <= (row + offset if offset else row)
+
+
+def _pad_pairs(pad: Any, ndim: int) -> list[tuple[int, int]]:
+    if not isinstance(pad, Iterable):
+        return [(integer(pad, "pad"), integer(pad, "pad"))] * ndim
+    given = list(pad)
+    if given and isinstance(given[0], Iterable):
+        pairs = [(integer(a, "pad"), integer(b, "pad")) for a, b in given]
+        if len(pairs) != ndim:
+            raise ShapeError(f"pad needs a pair for each of {ndim} axes, got {given}")
+        return pairs
+    if len(given) % 2 or len(given) > 2 * ndim:
+        raise ShapeError(f"pad needs pairs for at most {ndim} axes, got {given}")
+    sizes = [integer(p, "pad") for p in given]
+    pairs = [(sizes[i], sizes[i + 1]) for i in range(0, len(sizes), 2)]
+    return [(0, 0)] * (ndim - len(pairs)) + pairs[::-1]
+
+
+def _pad(x: Tensor, pairs: list[tuple[int, int]], mode: str, value: Scalar) -> UOp:
+    node = x.uop
+    for axis, (a, b) in enumerate(pairs):
+        if a < 0 or b < 0:
+            size = node.shape[axis]
+            if size + min(a, 0) + min(b, 0) < 0:
+                raise ShapeError(f"pad {pairs} cuts more than the shape {x.shape} has")
+            node = slice_axis(node, axis, max(0, -a), size - max(0, -b))
+    sizes = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if mode == "constant":
+        return pad_value(node, tuple(sizes), value)
+    for axis, (a, b) in enumerate(sizes):
+        if a or b:
+            node = _pad_axis(node, axis, a, b, mode)
+    return node
+
+
+def _pad_axis(x: UOp, axis: int, before: int, after: int, mode: str) -> UOp:
+    size = x.shape[axis]
+    limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after)}.get(mode)
+    if limit is None:
+        raise ShapeError(f"pad mode {mode!r} is not constant, reflect, replicate or circular")
+    if max(before, after) > limit or size == 0:
+        raise ShapeError(f"{mode} pad ({before}, {after}) is too large for an axis of {size}")
+    parts = [x]
+    if mode == "reflect":
+        if before:
+            parts.insert(0, B.flip(slice_axis(x, axis, 1, before + 1), (axis,)))
+        if after:
+            parts.append(B.flip(slice_axis(x, axis, size - 1 - after, size - 1), (axis,)))
+    elif mode == "circular":
+        if before:
+            parts.insert(0, slice_axis(x, axis, size - before, size))
+        if after:
+            parts.append(slice_axis(x, axis, 0, after))
+    else:
+        shape = x.shape
+        if before:
+            wide = (*shape[:axis], before, *shape[axis + 1 :])
+            parts.insert(0, B.expand(slice_axis(x, axis, 0, 1), wide))
+        if after:
+            wide = (*shape[:axis], after, *shape[axis + 1 :])
+            parts.append(B.expand(slice_axis(x, axis, size - 1, size), wide))
+    return join(parts, axis)

@@ -1,0 +1,265 @@
+"""Folding axes: sums, products, extremes, means, moments, positions of extremes.
+
+Sums of bools and signed integers are int64, of unsigned ones uint64; 16-bit and narrower floats
+are added up in float32. NaN wins in max and min, as in NumPy.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.dtype.convert import dtype_of
+from svod.dtype.types import DType
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp, const
+from svod.tensor.core import Axis, Core, Scalar, accumulator, axes_of, axis_of, float_node, wrap
+from svod.tensor.elementwise import select, truth
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def fold(x: UOp, op: int, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    """x reduced over the axes."""
+    found = B.reduce(x, op, axes)
+    if keepdim or not axes:
+        return found
+    shape = found.shape
+    return B.reshape(found, tuple([n for i, n in enumerate(shape) if i not in axes]))
+
+
+def sum_dtype(dtype: DType) -> DType:
+    """The dtype of a sum or product when none is asked for."""
+    if dtype.kind in "bi":
+        return dt.int64
+    return dt.uint64 if dtype.kind == "u" else dtype
+
+
+def total(x: UOp, axes: tuple[int, ...], keepdim: bool, dtype: Any = None) -> UOp:
+    """The sum over the axes."""
+    target = sum_dtype(x.dtype) if dtype is None else dtype_of(dtype)
+    wide = accumulator(target)
+    return B.cast(fold(B.cast(x, wide), O.ADD, axes, keepdim), target)
+
+
+def extreme_position(x: UOp, op: int, axis: int, keepdim: bool) -> UOp:
+    """The first place of the maximum or minimum; the first NaN counts as one."""
+    shape = x.shape
+    size = shape[axis]
+    if size == 0:
+        raise ShapeError(f"argmax and argmin of axis {axis} of {shape}: it has no elements")
+    best = B.expand(B.reduce(x, op, (axis,)), shape)
+    found = B.binary(O.EQ, x, best)
+    if x.dtype.kind == "f":
+        found = B.binary(O.OR, found, B.binary(O.NE, x, x))
+    kind = dt.int32 if size < 1 << 31 else dt.int64
+    line = tuple([size if i == axis else 1 for i in range(len(shape))])
+    places = B.reshape(B.iota(size, kind), line)
+    first = fold(B.where(found, places, const(size, kind)), O.MIN, (axis,), keepdim)
+    return B.cast(first, dt.int64)
+
+
+class Reductions(Core):
+    """sum, prod, max, min, any, all, mean, var, std, argmax, norm and relatives."""
+
+    __slots__ = ()
+
+    def sum(self: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        """The sum over axes: ``x.sum(0)``, ``x.sum(axis=(1, 2), keepdims=True)``."""
+        x = self.uop
+        return wrap(total(x, axes_of(dim, len(x.shape)), keepdim, dtype), self._device)
+
+    def prod(self: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        """The product over axes."""
+        x = self.uop
+        target = sum_dtype(x.dtype) if dtype is None else dtype_of(dtype)
+        wide = B.cast(x, accumulator(target))
+        folded = fold(wide, O.MUL, axes_of(dim, len(x.shape)), keepdim)
+        return wrap(B.cast(folded, target), self._device)
+
+    def max(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Any:
+        """The largest element; with one axis, as in torch, a pair (values, indices)."""
+        return _extreme(self, O.MAX, dim, keepdim)
+
+    def min(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Any:
+        """The smallest element; with one axis, as in torch, a pair (values, indices)."""
+        return _extreme(self, O.MIN, dim, keepdim)
+
+    def amax(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """The largest element over axes; NaN wins."""
+        return _amount(self, O.MAX, dim, keepdim)
+
+    def amin(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """The smallest element over axes; NaN wins."""
+        return _amount(self, O.MIN, dim, keepdim)
+
+    def aminmax(self: Tensor, dim: Axis = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """Both the smallest and the largest element."""
+        return self.amin(dim, keepdim), self.amax(dim, keepdim)
+
+    def any(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """Whether one element is not zero."""
+        x = truth(self.uop)
+        return wrap(fold(x, O.OR, axes_of(dim, len(x.shape)), keepdim), self._device)
+
+    def all(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """Whether no element is zero."""
+        x = truth(self.uop)
+        return wrap(fold(x, O.AND, axes_of(dim, len(x.shape)), keepdim), self._device)
+
+    def count_nonzero(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """How many elements are not zero."""
+        return self.bool().sum(dim, keepdim)
+
+    def mean(self: Tensor, dim: Axis = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+        """The average over axes; integers give float32."""
+        x = self.uop
+        x = float_node(x) if dtype is None else B.cast(x, dtype_of(dtype))
+        return wrap(_mean(x, axes_of(dim, len(x.shape)), keepdim), self._device)
+
+    def var(
+        self: Tensor,
+        dim: Axis = None,
+        correction: float = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
+    ) -> Tensor:
+        """The variance over axes; the divisor is n - correction."""
+        if isinstance(correction, bool):  # torch's older form: the second place is unbiased
+            correction = int(correction)
+        if unbiased is not None:
+            correction = int(unbiased)
+        x = float_node(self.uop)
+        axes = axes_of(dim, len(x.shape))
+        return wrap(_variance(x, axes, correction, keepdim), self._device)
+
+    def std(
+        self: Tensor,
+        dim: Axis = None,
+        correction: float = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
+    ) -> Tensor:
+        """The standard deviation over axes; the divisor is n - correction."""
+        return self.var(dim, correction, keepdim, unbiased=unbiased).sqrt()
+
+    def var_mean(
+        self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Variance and mean."""
+        return self.var(dim, correction, keepdim), self.mean(dim, keepdim)
+
+    def std_mean(
+        self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Standard deviation and mean."""
+        return self.std(dim, correction, keepdim), self.mean(dim, keepdim)
+
+    def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """The first place of the largest element, in the flattened tensor without ``dim``."""
+        return _position(self, O.MAX, dim, keepdim)
+
+    def argmin(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """The first place of the smallest element, in the flattened tensor without ``dim``."""
+        return _position(self, O.MIN, dim, keepdim)
+
+    def logsumexp(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """log(sum(exp(x))) without overflow."""
+        x = wrap(float_node(self.uop), self._device)
+        top = x.amax(dim, True)
+        top = select(top.isfinite(), top, 0.0)
+        found = (x - top).exp().sum(dim, True).log() + top
+        if keepdim:
+            return found
+        axes = axes_of(dim, self.ndim)
+        shape = tuple([n for i, n in enumerate(self.shape) if i not in axes])
+        return wrap(B.reshape(found.uop, shape), self._device)
+
+    def norm(self: Tensor, p: Scalar | str = 2, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """The p-norm of the elements over axes; p may be inf, -inf, 0 or "fro"."""
+        x = wrap(float_node(self.uop), self._device)
+        if p in (2, "fro"):
+            return (x * x).sum(dim, keepdim).sqrt()
+        if isinstance(p, str):
+            raise ShapeError(f"norm: p is a number, inf or 'fro', not {p!r}")
+        size = x.abs()
+        if p == 1:
+            return size.sum(dim, keepdim)
+        if p == float("inf"):
+            return size.amax(dim, keepdim)
+        if p == float("-inf"):
+            return size.amin(dim, keepdim)
+        if p == 0:
+            return (x != 0).cast(x.dtype).sum(dim, keepdim)
+        return (size**p).sum(dim, keepdim) ** (1.0 / p)
+
+    def nansum(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """The sum of the elements that are not NaN."""
+        return select(self.isnan(), 0, self).cast(self.dtype).sum(dim, keepdim)
+
+    def nanmean(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
+        """The average of the elements that are not NaN."""
+        count = (~self.isnan()).sum(dim, keepdim)
+        return self.nansum(dim, keepdim) / count.cast(float_node(self.uop).dtype)
+
+
+def _amount(x: Tensor, op: int, dim: Axis, keepdim: bool) -> Tensor:
+    node = x.uop
+    if node.dtype.kind == "b":
+        op = O.OR if op == O.MAX else O.AND
+        if 0 in node.shape:
+            raise ShapeError(f"the maximum or minimum of shape {node.shape} has no elements")
+    return wrap(fold(node, op, axes_of(dim, len(node.shape)), keepdim), x._device)
+
+
+def _extreme(x: Tensor, op: int, dim: Any, keepdim: bool) -> Any:
+    if isinstance(dim, Core):  # x.max(other), as in torch
+        return x.maximum(dim) if op == O.MAX else x.minimum(dim)
+    values = _amount(x, op, dim, keepdim)
+    if dim is None or not hasattr(dim, "__index__"):
+        return values
+    from svod.tensor.sorting import Ordered
+
+    return Ordered(values, _position(x, op, dim, keepdim))
+
+
+def _position(x: Tensor, op: int, dim: int | None, keepdim: bool) -> Tensor:
+    node = x.uop
+    ndim = len(node.shape)
+    if node.dtype.kind == "b":
+        node = B.cast(node, dt.uint8)
+    if dim is None or not ndim:
+        if dim is not None:
+            axis_of(dim, ndim)
+        flat = B.reshape(node, (prod(node.shape),))
+        found = B.reshape(extreme_position(flat, op, 0, False), ())
+        return wrap(B.reshape(found, (1,) * ndim if keepdim else ()), x._device)
+    return wrap(extreme_position(node, op, axis_of(dim, ndim), keepdim), x._device)
+
+
+def _mean(x: UOp, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    if x.dtype.kind != "f":
+        raise DTypeError(f"a mean is a float, not {x.dtype.name}")
+    count = prod([x.shape[a] for a in axes])
+    wide = B.cast(x, accumulator(x.dtype))
+    folded = fold(wide, O.ADD, axes, keepdim)
+    scale = 1.0 / count if count else float("nan")
+    return B.cast(B.binary(O.MUL, folded, const(scale, wide.dtype)), x.dtype)
+
+
+def _variance(x: UOp, axes: tuple[int, ...], correction: float, keepdim: bool) -> UOp:
+    count = prod([x.shape[a] for a in axes])
+    wide = B.cast(x, accumulator(x.dtype))
+    apart = B.binary(O.SUB, wide, _mean(wide, axes, True))
+    folded = fold(B.binary(O.MUL, apart, apart), O.ADD, axes, keepdim)
+    left = max(0.0, count - correction)
+    scale = 1.0 / left if left else float("inf")  # 0 * inf: no variance of a single element
+    if count == 0:
+        scale = float("nan")
+    return B.cast(B.binary(O.MUL, folded, const(scale, wide.dtype)), x.dtype)

@@ -1,0 +1,265 @@
+"""Tensor: a lazy array. Every method adds nodes to one graph; ``realize`` computes.
+
+The methods live in one file per family. Names and argument order follow torch, and the array
+API's spelling of keywords is accepted too (``x.sum(axis=0, keepdims=True)``). Operations on
+tensors never change their operands. The in-place forms (``x += y``, ``x[0] = y``, ``x.add_(y)``)
+give this tensor a new value; tensors made from it before keep theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.dtype.convert import dtype_of
+from svod.dtype.types import DType
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.tensor.core import axis_of, device_name, set_class, tensor_of, wrap
+from svod.tensor.creation import Creation
+from svod.tensor.elementwise import Elementwise
+from svod.tensor.host import Host, describe, import_dlpack, node_of_array, node_of_data
+from svod.tensor.indexing import Indexing
+from svod.tensor.joining import Joining
+from svod.tensor.linear import Linear
+from svod.tensor.movement import Movement
+from svod.tensor.reductions import Reductions
+from svod.tensor.registry import buffer_of, register
+from svod.tensor.unary import Unary
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Count(int):
+    """The number of elements, and when called the sizes: ``x.size`` and ``x.size(0)``."""
+
+    shape: tuple[int, ...]
+
+    def __call__(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[axis_of(dim, len(self.shape))]
+
+
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not down
+
+
+class Tensor(
+    Elementwise, Unary, Movement, Joining, Indexing, Reductions, Linear, Creation, Host
+):  # fmt: skip
+    """A lazy array of one dtype on one device: ``Tensor([[1, 2], [3, 4]]).sum(0)``."""
+
+    __slots__ = ("__weakref__", "_device", "uop")
+    __array_priority__ = 1000  # NumPy arrays leave mixed operators to the tensor
+
+    uop: UOp
+    _device: str | None
+
+    def __init__(self, data: Any, dtype: Any = None, device: str | None = None) -> None:
+        where = device_name(device)
+        if isinstance(data, Tensor):
+            node, here = data.uop, data._device
+            if node.op in (O.BUFFER, O.RESHAPE):
+                node = B.contiguous(node)  # a copy, for the buffer may be written to
+            if dtype is not None:
+                node = B.cast(node, dtype_of(dtype))
+            if where is not None and here is not None and where != here:
+                node = B.copy(node, where)
+            self.uop, self._device = node, where or here
+        else:
+            self.uop, self._device = node_of_data(data, dtype, where)
+        register(self)
+
+    @staticmethod
+    def from_numpy(
+        array: np.ndarray[Any, Any], dtype: Any = None, device: str | None = None
+    ) -> Tensor:
+        """A tensor over the memory of an array when the layout allows, else over a copy."""
+        return wrap(*node_of_array(array, dtype, device_name(device), copy=False))
+
+    from_dlpack = staticmethod(import_dlpack)
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> Count:
+        """The number of elements; ``x.size(dim)`` is the size of an axis, as in torch."""
+        shape = self.uop.shape
+        found = Count(prod(shape))
+        found.shape = shape
+        return found
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return prod(self.uop.shape)
+
+    def dim(self) -> int:
+        """The number of axes."""
+        return len(self.uop.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel() * self.dtype.itemsize
+
+    @property
+    def is_realized(self) -> bool:
+        """Whether the values are in memory."""
+        return buffer_of(self.uop) is not None
+
+    @property
+    def graph(self) -> str:
+        """The graph behind this tensor as text: ``print(x.graph)``."""
+        from svod.ir.text import tree
+
+        return tree(self.uop)
+
+    def __repr__(self) -> str:
+        return describe(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and self.numel() == 1 else repr(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        import svod
+
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ShapeError(f"array API version {api_version!r} is not supported")
+        return svod
+
+    # -- computing -----------------------------------------------------------------------------
+
+    def realize(self, *others: Tensor, config: Any = None) -> Tensor:
+        """Compute the values of this tensor, and of others, together."""
+        from svod.tensor.realize import realize
+
+        realize([self, *others], config)
+        return self
+
+    def prepare(self, *others: Tensor, config: Any = None) -> Any:
+        """The plan that computes this tensor; ``plan.execute()`` runs it as often as wanted."""
+        from svod.tensor.realize import prepare
+
+        return prepare([self, *others], config)
+
+    def contiguous(self) -> Tensor:
+        """The same values in a buffer of their own once realised."""
+        return wrap(B.contiguous(self.uop), self._device)
+
+    def is_contiguous(self) -> bool:
+        """Whether the values have a buffer of their own, in row-major order."""
+        return self.is_realized or self.uop.op == O.CONTIGUOUS
+
+    def clone(self) -> Tensor:
+        """A copy."""
+        return Tensor(self)
+
+    def detach(self) -> Tensor:
+        """The same values, cut off from what computed them."""
+        return wrap(self.uop, self._device)
+
+    @property
+    def data(self) -> Tensor:
+        """The same values, cut off from what computed them."""
+        return self.detach()
+
+    # -- place and dtype -----------------------------------------------------------------------
+
+    def to(self, *targets: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+        """Another dtype, another device, or both: ``x.to("CPU")``, ``x.to(svod.float16)``."""
+        for target in targets:
+            if isinstance(target, Tensor):
+                dtype, device = target.dtype, target._device
+            elif isinstance(target, str) and target not in dt.BY_NAME | dt.BY_SHORT:
+                device = target
+            elif target is not None:
+                dtype = target
+        found = self if dtype is None else self.cast(dtype)
+        where = device_name(device)
+        if where is None or where == found._device:
+            return found
+        if found._device is None:
+            return wrap(found.uop, where)
+        return wrap(B.copy(found.uop, where), where)
+
+    to_device = to
+
+    def cpu(self) -> Tensor:
+        """On the CPU."""
+        return self.to("CPU")
+
+    # -- in place ------------------------------------------------------------------------------
+
+    def assign(self, value: Any) -> Tensor:
+        """Write values into the memory of this tensor when it is next realised.
+
+        Works on realised tensors and slices of them: ``cache[:, 3:4].assign(key).realize()``.
+        A tensor without memory just takes the value.
+        """
+        source = tensor_of(value, self)
+        node = B.broadcast_to(B.cast(source.uop, self.dtype), self.shape)
+        where = self._device or source._device
+        if source._device is not None and where != source._device:
+            node = B.copy(node, where or source._device)
+        target = self.uop
+        while target.op == O.ASSIGN:
+            target = target.src[0]
+        base = target
+        while base.op in (O.RESHAPE, O.PERMUTE, O.SHRINK, O.FLIP):
+            base = base.src[0]
+        self.uop = B.assign(target, node) if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
+        self._device = where
+        return self
+
+    def become(self, value: Tensor) -> Tensor:
+        """Take the value of another tensor of this shape, in this dtype."""
+        node = value.uop
+        if node.shape != self.shape:
+            raise ShapeError(f"an in-place result of shape {node.shape} does not fit {self.shape}")
+        if _RANK[node.dtype.kind] > _RANK[self.dtype.kind]:
+            raise DTypeError(f"a {node.dtype.name} result does not fit a {self.dtype.name} tensor")
+        self.uop, self._device = B.cast(node, self.dtype), value._device
+        return self
+
+
+def _in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def change(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        return self.become(method(self, *args, **options))
+
+    name = method.__name__
+    change.__name__ = name[:2] + "i" + name[2:] if name.startswith("__") else name + "_"
+    change.__doc__ = f"In place: {method.__doc__ or name}"
+    return change
+
+
+_OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
+_METHODS = (
+    "abs add addcdiv addcmul ceil clamp clip cos div exp floor fmod lerp log logical_not "
+    "masked_fill mul neg pow reciprocal remainder round rsqrt sign sin sqrt square sub tan tanh "
+    "tril triu trunc"
+)
+
+
+def _add_in_place_forms(names: str) -> None:
+    for name in names.split():
+        change = _in_place(getattr(Tensor, name))
+        setattr(Tensor, change.__name__, change)
+
+
+_add_in_place_forms(" ".join([f"__{name}__" for name in _OPERATORS.split()]))
+_add_in_place_forms(_METHODS)
+set_class(Tensor)
+
+__all__ = ["DType", "Tensor"]
