@@ -1,0 +1,260 @@
+"""CPU: LLVM IR to machine code in the process, kept on disk, loaded without LLVM.
+
+All kernels a plan lacks are one module: one verification, one code generation, one object. An
+object found in the store is loaded by our own loader, so a warm process never imports llvmlite.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import CompileError
+from svod.base.hashing import digest
+from svod.base.knobs import knobs
+from svod.base.log import debug
+from svod.base.timing import span
+from svod.codegen.pipeline import KernelCode, generate
+from svod.codegen.render.llvm import module
+from svod.device.cpu.elf import ObjectFormatError, ObjectImage
+from svod.device.cpu.host import cpu_identity, host_machine
+from svod.device.device import Size3, Toolchain
+from svod.device.launch import LaunchSize
+from svod.device.spec import CompiledSpec, ProgramSpec, Variable
+from svod.ir.node import UOp
+from svod.ir.symbolic import ONE, num
+
+if TYPE_CHECKING:
+    from svod.base.store import BlobStore
+
+FORMAT = "3"  # changes when the ABI or the way objects are made does
+counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
+
+
+class CpuProgram:
+    """Machine code of one kernel; keeps its module loaded."""
+
+    __slots__ = ("_call", "_image", "address", "name")
+
+    def __init__(self, name: str, address: int, image: object) -> None:
+        self.name = name
+        self.address = address
+        self._image = image
+        self._call = _signature()(address)
+
+    def __call__(
+        self,
+        buffers: Sequence[int],
+        vals: Sequence[int],
+        global_size: Size3 | None = None,
+        local_size: Size3 | None = None,
+    ) -> None:
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*buffers)
+        values = (ctypes.c_int64 * max(1, len(vals)))(*vals)
+        for core in range(global_size[0] if global_size else 1):
+            self._call(pointers, values, core)
+
+
+@cache
+def _signature() -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+class CpuRenderer:
+    """Kernel bodies to LLVM IR."""
+
+    device = "CPU"
+
+    def code(self, body: UOp) -> KernelCode:
+        return generate(body, host_machine())
+
+    def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
+        return spec_of(self.code(ast))
+
+    def decompositor(self) -> None:
+        return None
+
+
+def spec_of(code: KernelCode) -> ProgramSpec:
+    """What the device layer knows of a kernel."""
+    names = [v.name for v in code.variables]
+    slots = sorted({*code.reads, *code.writes})
+    return ProgramSpec(
+        name=code.symbol,
+        src=module([code.text], code.declarations),
+        device="CPU",
+        ast=code.kernel,
+        global_size=launch_size(code),
+        vars=[Variable(v.name, v.lo, v.hi) for v in code.variables],
+        var_names=names,
+        globals=slots,
+        outs=list(code.writes),
+        ins=list(code.reads),
+        buf_count=len(slots),
+    )
+
+
+def launch_size(code: KernelCode) -> LaunchSize:
+    return (num(code.cores), ONE, ONE)
+
+
+class CpuCompiler:
+    """LLVM's code generator, without any of its optimisation passes."""
+
+    def cache_key(self) -> str:
+        return compiler_identity()
+
+    def compile(self, spec: ProgramSpec) -> CompiledSpec:
+        binary = object_for(spec.src)
+        return CompiledSpec(
+            name=spec.name, ast=spec.ast, src=spec.src, bytes=binary,
+            var_names=tuple(spec.var_names), global_size=spec.global_size,
+            local_size=spec.local_size, buf_count=spec.buf_count,
+        )  # fmt: skip
+
+
+def load_program(compiled: CompiledSpec) -> CpuProgram:
+    """The runtime: an object becomes callable."""
+    image = load_image(compiled.bytes)
+    return CpuProgram(compiled.name, image.symbol(compiled.name), image)
+
+
+def toolchain() -> Toolchain:
+    return Toolchain(((CpuRenderer(), CpuCompiler()),), load_program)
+
+
+# -- many kernels at once ------------------------------------------------------------------------
+
+
+def compile_kernels(codes: Sequence[KernelCode]) -> list[CpuProgram]:
+    """Programs for kernels, made as one module."""
+    if not codes:
+        return []
+    texts = {c.symbol: c.text for c in codes}
+    declarations = set().union(*[c.declarations for c in codes])
+    source = module(list(texts.values()), declarations)
+    image = load_image(object_for(source))
+    return [CpuProgram(c.symbol, image.symbol(c.symbol), image) for c in codes]
+
+
+def object_for(source: str) -> bytes:
+    """The object code of a module: from the store, or compiled and stored."""
+    store = object_store()
+    key = digest(source, compiler_identity()) if store is not None else ""
+    if store is not None:
+        with span("object store"):
+            found = store.get(key)
+        if found is not None:
+            counters["loaded"] += 1
+            return found
+    with span("llvm"):
+        binary = emit_object(source)
+    counters["compiled"] += 1
+    if store is not None:
+        store.put(key, binary)
+    return binary
+
+
+def load_image(binary: bytes) -> Any:
+    """Code in executable memory, with ``symbol(name)``."""
+    with span("load"):
+        try:
+            return ObjectImage(binary)
+        except ObjectFormatError as problem:
+            debug(1, f"object loader: {problem}; using LLVM's linker")
+            return _LinkedImage(binary)
+
+
+@cache
+def object_store() -> BlobStore | None:
+    if not knobs.object_cache:
+        return None
+    from svod.base.paths import cache_folder
+    from svod.base.store import BlobStore
+
+    return BlobStore(cache_folder("objects"), knobs.object_cache_bytes)
+
+
+@cache
+def compiler_identity() -> str:
+    """Everything that shapes object code: LLVM, CPU features, our own format."""
+    found = importlib.util.find_spec("llvmlite")
+    if found is None or found.origin is None:
+        raise CompileError("llvmlite is not installed: pip install llvmlite")
+    parts = [FORMAT, cpu_identity()]
+    folder = Path(found.origin).parent / "binding"
+    for library in sorted(folder.glob("*llvmlite*")):
+        stat = library.stat()
+        parts.append(f"{library.name} {stat.st_size} {stat.st_mtime_ns}")
+    return digest(*parts)
+
+
+_llvm_lock = threading.Lock()
+
+
+@cache
+def _target_machine() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="pic",
+        codemodel="small",
+        jit=False,
+    )
+
+
+def emit_object(source: str) -> bytes:
+    """LLVM's code generation, after LLVM itself has checked the module."""
+    import llvmlite.binding as llvm
+
+    with _llvm_lock:
+        machine = _target_machine()
+        try:
+            parsed = llvm.parse_assembly(source)
+            parsed.verify()
+        except RuntimeError as problem:
+            raise CompileError(f"LLVM refused a generated module: {problem}\n{source}") from None
+        if knobs.debug >= 6:
+            debug(6, machine.emit_assembly(parsed))
+        return bytes(machine.emit_object(parsed))
+
+
+class _LinkedImage:
+    """Fallback: LLVM's own linker."""
+
+    _count = 0
+
+    def __init__(self, binary: bytes) -> None:
+        self._binary = binary
+        self._parts: dict[str, Any] = {}
+
+    def symbol(self, name: str) -> int:
+        import llvmlite.binding as llvm
+
+        _LinkedImage._count += 1
+        library = (
+            llvm.JITLibraryBuilder()
+            .add_object_img(self._binary)
+            .export_symbol(name)
+            .add_current_process()
+            .link(_linker(), f"svod{_LinkedImage._count}")
+        )
+        self._parts[name] = library
+        return int(library[name])
+
+
+@cache
+def _linker() -> Any:
+    import llvmlite.binding as llvm
+
+    return llvm.create_lljit_compiler(_target_machine(), use_jit_link=True)
