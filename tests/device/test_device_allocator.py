@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +61,41 @@ def test_huge_blocks_lie_on_huge_pages_and_can_be_written_to_the_last_byte() -> 
         assert storage.address % HUGE_PAGE < PAGE
         storage.host_bytes()[:] = 7
         assert storage.host_bytes()[-1] == 7
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_does_not_write_into_our_memory() -> None:
+    code = (
+        "import os; from svod.device.buffer import Buffer; from svod.dtype.types import uint8\n"
+        "buffers = [Buffer.new('CPU', n, uint8) for n in (100, 100_000, 5_000_000)]\n"
+        "for b in buffers: b.numpy()[:] = 1\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    for b in buffers: b.numpy()[:] = 2\n"
+        "    os._exit(0)\n"
+        "os.waitpid(child, 0); print([int(b.numpy().max()) for b in buffers])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[1, 1, 1]"
+
+
+def _huge_pages_on_request() -> bool:
+    try:
+        text = Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        return False
+    return "[never]" not in text
+
+
+@pytest.mark.skipif(not _huge_pages_on_request(), reason="this system gives no huge pages")
+def test_large_blocks_ask_for_huge_pages() -> None:
+    storage = Storage("CPU", 8 * HUGE_PAGE, HostAllocator())
+    storage.allocate()
+    start = f"{storage.address // HUGE_PAGE * HUGE_PAGE:x}-"
+    mappings = Path("/proc/self/smaps").read_text().split("VmFlags:")
+    ours = [i for i, text in enumerate(mappings) if f"\n{start}" in text or text.startswith(start)]
+    assert ours
+    assert " hg" in mappings[ours[0] + 1].partition("\n")[0]  # the flag of madvise
 
 
 def test_counters_follow_allocation_release_and_trimming() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
 import pytest
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
-from svod.device.buffer import Buffer
+from svod.device.allocator import Block
+from svod.device.buffer import Buffer, Storage
+from svod.device.cpu.allocator import HostAllocator
 from svod.dtype import types as dt
 from svod.dtype.convert import to_numpy
 
@@ -32,24 +35,31 @@ def test_the_address_takes_the_memory() -> None:
     assert buffer.is_allocated
 
 
+class Slow(HostAllocator):
+    """Gives other threads time to ask for the same storage."""
+
+    def obtain(self, nbytes: int) -> Block:
+        time.sleep(0.02)
+        return super().obtain(nbytes)
+
+
 def test_threads_that_allocate_one_buffer_agree() -> None:
-    for _ in range(20):
-        buffer = Buffer.new("CPU", 1000, dt.float32)
-        barrier = threading.Barrier(4)
-        found: list[int] = []
+    allocator = Slow()
+    buffer = Buffer(Storage("CPU", 4096, allocator), 1024, dt.float32)
+    barrier = threading.Barrier(4)
+    found: list[int] = []
 
-        def work(
-            buffer: Buffer = buffer, barrier: threading.Barrier = barrier, out: list[int] = found
-        ) -> None:
-            barrier.wait()
-            out.append(buffer.address)
+    def work() -> None:
+        barrier.wait()
+        found.append(buffer.address)
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(set(found)) == 1
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [buffer.address] * 4
+    assert allocator.counters.allocated == 4096
 
 
 def test_a_view_shares_storage_and_bytes_but_not_identity() -> None:

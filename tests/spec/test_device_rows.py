@@ -582,14 +582,14 @@ def test_S268_a_slot_is_found_through_index_or_cast_of_index_only() -> None:
 
 def test_S269_everything_is_sorted_and_appears_once() -> None:
     names = [variable(n, 0, 9) for n in ("zeta", "alpha", "mid")]
-    stores = [store(place(param(s), v)) for s in (9, 4, 4, 0) for v in names]
-    reads = [load(place(param(s), v)) for s in (7, 3) for v in names]
+    stores = [store(place(param(s), v)) for s in (64, 9, 4, 4, 0) for v in names]
+    reads = [load(place(param(s), v)) for s in (80, 7, 3) for v in names]
     found = derive_metadata(sink(*stores, *reads))
     assert found.var_names == ("alpha", "mid", "zeta")
     assert [v.name for v in found.vars] == ["alpha", "mid", "zeta"]
-    assert found.globals == (0, 3, 4, 7, 9)
-    assert found.outs == (0, 4, 9)
-    assert found.ins == (3, 7)
+    assert found.globals == (0, 3, 4, 7, 9, 64, 80)
+    assert found.outs == (0, 4, 9, 64)
+    assert found.ins == (3, 7, 80)
 
 
 def program(sink_node: UOp, *stages: UOp, arg: object = None) -> UOp:

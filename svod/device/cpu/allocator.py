@@ -2,8 +2,8 @@
 
 Fresh pages are the main cost of a large buffer: writing 64 MB for the first time took 34 ms with
 small pages, 8 ms with huge ones, and 3 ms in a block used before. So blocks of 2 MB and more are
-mapped on a huge page boundary and ask for huge pages. Large blocks start at different offsets within a page: streams
-that share all low 12 address bits make the processor see false dependencies between them.
+mapped on a huge page boundary and ask for huge pages. Large blocks start at different offsets
+within a page: streams that share all low 12 address bits look dependent to the processor.
 """
 
 from __future__ import annotations
