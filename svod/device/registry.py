@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -97,8 +98,8 @@ def _make_cpu(name: str) -> Device:
     return Device(name, HostAllocator(name), _cpu_toolchain)
 
 
+@cache  # one for all CPU devices: they share compiled code
 def _cpu_toolchain() -> Toolchain:
-    # One toolchain for all CPU devices: they share compiled code.
     found: Toolchain = import_module("svod.device.cpu.compiler").toolchain()
     return found
 

@@ -62,6 +62,13 @@ def test_two_cpu_devices_are_distinct_and_share_compiled_code() -> None:
     assert first.name == "CPU"
     assert second.name == "CPU:1"
     assert first.base_device_key == second.base_device_key == "CPU"
+    assert first.compiler is second.compiler
+
+
+def test_null_compiles_as_the_cpu_does_and_loads_nothing() -> None:
+    null, cpu = get_device("NULL"), get_device("CPU")
+    assert null.compilers == cpu.compilers
+    assert null.runtime is not cpu.runtime
 
 
 @pytest.fixture
