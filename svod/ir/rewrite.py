@@ -163,11 +163,12 @@ def rewrite(roots: tuple[UOp, ...], matcher: Matcher, ctx: Any = None) -> tuple[
     if not seen:
         return roots
     found = list(seen)
+    see, append = seen.add, found.append
     for node in found:  # grows while it is read
         for s in node.src:
             if s not in seen and not s.nf & bit:
-                seen.add(s)
-                found.append(s)
+                see(s)
+                append(s)
     found.sort(key=_serial)
     serial = nodes._next_sn
     work = _Pass(matcher, ctx)

@@ -8,10 +8,13 @@ Index arithmetic needs none of this: ``svod.ir.symbolic`` builds it in normal fo
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from math import frexp
 from typing import Any
 
 from svod.dtype import types as dt
+from svod.dtype.casts import pack_const
 from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make
@@ -37,8 +40,18 @@ def constant(root: UOp, value: Any) -> UOp | None:
     return None if root.shape else const(value, root.dtype)
 
 
+_PLAIN: dict[int, Callable[..., Any]] = {
+    ADD: operator.add, SUB: operator.sub, MUL: operator.mul, NEG: operator.neg, MAX: max, MIN: min,
+    AND: operator.and_, OR: operator.or_, XOR: operator.xor, LT: operator.lt, LE: operator.le,
+    EQ: operator.eq, NE: operator.ne,
+}  # fmt: skip
+
+
 def fold(root: UOp) -> UOp:
     """The value of an operation on constants."""
+    plain = _PLAIN.get(root.op)
+    if plain is not None and root.src[0].dtype.kind != "f":  # Python's integers, wrapped
+        return const(pack_const(plain(*[s.arg for s in root.src]), root.dtype), root.dtype)
     import numpy as np
 
     from svod.dtype.convert import to_numpy
@@ -50,8 +63,6 @@ def fold(root: UOp) -> UOp:
 
 
 def cast_constant(root: UOp, c: UOp) -> UOp:
-    from svod.dtype.casts import pack_const
-
     return const(pack_const(c.arg, root.dtype), root.dtype)
 
 
@@ -191,6 +202,10 @@ def has_own_dtype(root: UOp, x: UOp) -> bool:
     return x.dtype is root.dtype
 
 
+def is_signed(x: UOp) -> bool:
+    return x.dtype.kind != "u"
+
+
 def is_unsigned(x: UOp) -> bool:
     return x.dtype.kind == "u"
 
@@ -241,7 +256,7 @@ VALUE_RULES: tuple[Rule, ...] = (
     rule("shl_zero", (SHL, "x", 0), "x"),
     rule("shr_zero", (SHR, "x", 0), "x"),
     # magnitude, rounding, maximum
-    rule("abs_neg", (ABS, (NEG, "x")), (ABS, "x")),
+    rule("abs_neg", (ABS, (NEG, "x")), (ABS, "x"), is_signed),
     rule("abs_abs", (ABS, (ABS, "x")), (ABS, "x")),
     rule("abs_unsigned", (ABS, "x"), "x", is_unsigned),
     rule("round_round", (_WHOLE_NUMBERS, (_WHOLE_NUMBERS, "x")), rounded),
