@@ -1,4 +1,6 @@
-"""Address sums in loop order: what changes in the outer loops is added first.
+"""Loops that can nest, and address sums in loop order.
+
+What changes in the outer loops is added first:
 
 ``i*K + k`` with k innermost leaves one addition in the inner loop; the other way round both
 would stay there. Runs on vectorised kernels, whose ranges are final.
@@ -8,8 +10,35 @@ from __future__ import annotations
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.args import RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import from_terms, terms_of
+from svod.optimize.graph import replace_all
+
+
+def separate_loops(sink: UOp) -> UOp:
+    """Reductions over one range at different places get ranges of their own."""
+    while True:
+        owner: dict[UOp, frozenset[UOp]] = {}
+        clash: tuple[UOp, list[UOp]] | None = None
+        order = sink.toposort()
+        for node in reversed(order):
+            if node.op != O.REDUCE:
+                continue
+            closed = [s for s in node.src if s.op == O.RANGE]
+            wrong = [r for r in closed if owner.setdefault(r, node.ranges) != node.ranges]
+            if wrong:
+                clash = (node, wrong)
+                break
+        if clash is None:
+            return sink
+        node, wrong = clash
+        fresh = 1 + max([n.arg.id for n in order if n.op == O.RANGE])
+        mapping = {
+            r: make(O.RANGE, r.dtype, r.src, RangeArg(fresh + i, r.arg.kind))
+            for i, r in enumerate(wrong)
+        }
+        sink = replace_all(sink, {node: replace_all(node, mapping)})
 
 
 def order_offsets(sink: UOp) -> UOp:

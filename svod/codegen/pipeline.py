@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from svod.base.knobs import knobs
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.expand import expand
 from svod.codegen.lanes import vectorize
-from svod.codegen.linearize import linearize
+from svod.codegen.linearize import Loop, linearize
 from svod.codegen.lower import lower
 from svod.codegen.naming import kernel_name
-from svod.codegen.order import order_offsets
-from svod.codegen.render.llvm import LLVMRenderer
+from svod.codegen.order import order_offsets, separate_loops
+from svod.codegen.render.llvm import LLVMRenderer, streaming_choice
 from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp
@@ -41,6 +40,7 @@ class Pass:
 LOWERING: tuple[Pass, ...] = (
     Pass("expand", expand, "UPCAST and UNROLL axes become copies"),
     Pass("vectorize", vectorize, "the LANE axis becomes real vectors"),
+    Pass("separate", separate_loops, "one loop is at one place"),
     Pass("order", order_offsets, "offsets add outer loops first, so loops hoist what they can"),
     Pass("lower", lower, "accumulators, sized indices, functions as arithmetic"),
 )
@@ -63,7 +63,6 @@ class KernelCode:
     writes: tuple[int, ...]
     flops: int
     bytes: int
-    aligned: bool  # needs 64-byte aligned outputs
 
 
 def generate(body: UOp, machine: Machine) -> KernelCode:
@@ -100,13 +99,28 @@ def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machin
     name = kernel_name(body)
     symbol = f"{name}_{kernel.content_hash[:10]}"
     with span("render"):
-        renderer = LLVMRenderer(stream)
-        text = renderer.render(symbol, loops, [v.name for v in variables])
+        text, declarations = _render(symbol, loops, [v.name for v in variables], stream, writes)
     debug(5, text)
     return KernelCode(
-        name, symbol, text, renderer.declarations, body, kernel, opts, cores, list(variables),
-        reads, writes, flops, moved, stream,
+        name, symbol, text, declarations, body, kernel, opts, cores, list(variables),
+        reads, writes, flops, moved,
     )  # fmt: skip
+
+
+def _render(
+    symbol: str, loops: Loop, variables: list[str], stream: bool, writes: tuple[int, ...]
+) -> tuple[str, set[str]]:
+    """The kernel's text; one that streams also has a form for outputs that are not aligned."""
+    plain = LLVMRenderer()
+    if not stream:
+        return plain.render(symbol, loops, variables), plain.declarations
+    fast = LLVMRenderer(stream=True)
+    first = fast.render(f"{symbol}_stream", loops, variables)
+    if not fast.streamed:
+        return plain.render(symbol, loops, variables), plain.declarations
+    second = plain.render(f"{symbol}_plain", loops, variables)
+    choice = streaming_choice(symbol, f"{symbol}_stream", f"{symbol}_plain", writes[0])
+    return "\n".join([first, second, choice]), fast.declarations | plain.declarations
 
 
 def _streams(kernel: UOp) -> bool:
@@ -154,8 +168,3 @@ def pass_list() -> list[tuple[str, str]]:
     return found
 
 
-def options_key(machine: Machine) -> str:
-    return repr(machine)
-
-
-_ = Any

@@ -202,5 +202,18 @@ def thread(sink: UOp, r: UOp, cores: int) -> UOp:
                 loops = [s for s in loops if s is not inner]
             ends.append(make(O.END, dt.void, (store, *loops)))
         else:
-            ends.append(make(O.END, dt.void, (end.src[0], once, *end.src[1:])))
+            store = _only_when(end.src[0], last)
+            ends.append(make(O.END, dt.void, (store, once, *end.src[1:])))
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _only_when(store: UOp, flag: UOp) -> UOp:
+    """The store with reductions that run no iteration where the flag is 0."""
+    mapping = {}
+    for node in store.toposort():
+        if node.op == O.REDUCE:
+            for r in node.src[1:]:
+                if r.op == O.RANGE and r.arg.kind is AxisKind.REDUCE:
+                    size = mul(flag, r.src[0])
+                    mapping[r] = make(O.RANGE, dt.index, (size,), r.arg)
+    return replace_all(store, mapping) if mapping else store

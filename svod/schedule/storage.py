@@ -24,14 +24,14 @@ from svod.schedule.views import Indices, source_indices
 
 # Work units: about one vector instruction's share of one element.
 WEIGHT: dict[int, float] = {op: 1.0 for op in O.ELEMENTWISE}
-WEIGHT.update({op: 12.0 for op in range(O.EXP, O.ERF + 1)})
-WEIGHT.update({op: 12.0 for op in range(O.EXPM1, O.ATANH + 1)})
+WEIGHT.update({op: 4.0 for op in range(O.EXP, O.ERF + 1)})
+WEIGHT.update({op: 6.0 for op in range(O.EXPM1, O.ATANH + 1)})
 WEIGHT.update(
-    {O.DIV: 4.0, O.RECIP: 4.0, O.SQRT: 4.0, O.RSQRT: 6.0, O.POW: 30.0, O.ATAN2: 20.0}
+    {O.DIV: 1.5, O.RECIP: 1.5, O.SQRT: 1.5, O.RSQRT: 2.0, O.POW: 15.0, O.ATAN2: 10.0}
 )  # fmt: skip
 WEIGHT.update({O.IDIV: 20.0, O.MOD: 20.0, O.FMOD: 20.0})
 LOAD_COST = 1.0
-STORE_COST = 4.0  # writing it and reading it again from memory that is not the closest cache
+STORE_COST = 6.0  # writing it and reading it again from memory that is not the closest cache
 KERNEL_COST = 2000.0  # one more launch and one more kernel to compile
 MAX_USES = 6  # more places than this and the value is stored
 MAX_WORK = 1e6
@@ -248,6 +248,10 @@ def _work_per_element(order: list[UOp]) -> dict[UOp, float]:
             work[node] = 0.0
         elif op in LEAVES or op in EFFECTS:
             work[node] = LOAD_COST
+        elif op == O.EXPAND:
+            # Computed once for all its copies: loops that do not change it are inside.
+            few = 4 * prod(node.src[0].shape) <= prod(node.shape)
+            work[node] = LOAD_COST if few else work[node.src[0]]
         elif op in O.MOVEMENT:
             work[node] = work[node.src[0]]
         elif op == O.REDUCE_AXIS:

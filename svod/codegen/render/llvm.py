@@ -8,6 +8,7 @@ on what a target cannot select.
 from __future__ import annotations
 
 import struct
+from math import gcd
 from typing import Any
 
 from svod.base.errors import CompileError
@@ -103,11 +104,12 @@ class LLVMRenderer:
     def render(self, name: str, root: Loop, variables: list[str]) -> str:
         """The function's text. ``variables`` are the run-time integers, in the order of vals."""
         self.variables = variables
+        self.streamed = False
         self._items(root)
         body = "\n".join(self.lines)
         head = f"define void @{name}(ptr %bufs, ptr %vals, i64 %core) #0 {{\nentry:\n"
         prologue = "\n".join(self.scratch)
-        fence = "\n  fence seq_cst" if self.stream else ""
+        fence = "\n  fence seq_cst" if self.streamed else ""
         return f"{head}{prologue}\n{body}{fence}\n  ret void\n}}\n"
 
     def _fresh(self) -> str:
@@ -403,7 +405,9 @@ class LLVMRenderer:
             )
             self.lines.append(f"  {call}")
         elif gate is None:
-            if self.stream and lanes * dtype.itemsize % 64 == 0:
+            step = lanes * dtype.itemsize
+            if self.stream and step % 64 == 0 and factor_of(index.src[1]) * dtype.itemsize % 64 == 0:
+                self.streamed = True
                 self.lines.append(
                     f"  store {kind} {value}, ptr {self._address(index)}, align 64, !nontemporal !0"
                 )
@@ -534,6 +538,36 @@ class LLVMRenderer:
         larger = self._emit(f"select {bools} {chosen}, {kind} {a}, {kind} {b}")
         bad = self._emit(f"fcmp uno {kind} {a}, {a}")
         return self._emit(f"select {bools} {bad}, {kind} {a}, {kind} {larger}")
+
+
+def factor_of(node: UOp) -> int:
+    """A number that divides the value whatever the loops do; 0 for zero itself."""
+    if node.op == O.CONST:
+        return abs(int(node.arg))
+    if node.op == O.ADD:
+        return gcd(factor_of(node.src[0]), factor_of(node.src[1]))
+    if node.op == O.MUL:
+        return factor_of(node.src[0]) * factor_of(node.src[1])
+    return 1
+
+
+def streaming_choice(name: str, streaming: str, plain: str, slot: int) -> str:
+    """A function that runs ``streaming`` where the output is aligned for it, else ``plain``."""
+    return f"""define void @{name}(ptr %bufs, ptr %vals, i64 %core) #0 {{
+  %place = getelementptr ptr, ptr %bufs, i64 {slot}
+  %out = load ptr, ptr %place, align 8
+  %address = ptrtoint ptr %out to i64
+  %low = and i64 %address, 63
+  %aligned = icmp eq i64 %low, 0
+  br i1 %aligned, label %fast, label %slow
+fast:
+  tail call void @{streaming}(ptr %bufs, ptr %vals, i64 %core)
+  ret void
+slow:
+  tail call void @{plain}(ptr %bufs, ptr %vals, i64 %core)
+  ret void
+}}
+"""
 
 
 def _memory_suffix(dtype: DType) -> str:
