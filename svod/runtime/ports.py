@@ -63,8 +63,8 @@ class Port:
 
     __slots__ = (
         "alignment", "array_dtype", "dtype", "end", "fixed", "index", "is_direct", "is_output",
-        "is_stale", "is_written", "memory", "name", "nbytes", "obstacle", "private", "rivals", "shape",
-        "size", "start", "value", "words",
+        "is_stale", "is_written", "memory", "name", "nbytes", "obstacle", "private", "rivals",
+        "shape", "size", "start", "value", "words",
     )  # fmt: skip
 
     def __init__(self, spec: PortSpec, buffer: Buffer, is_written: bool) -> None:
