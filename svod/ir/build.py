@@ -81,6 +81,27 @@ def broadcast_to(x: UOp, shape: Shape) -> UOp:
     return expand(x, shape)
 
 
+# -- joining -----------------------------------------------------------------------------------
+
+CAT_PARTS = 8  # a kernel picks among so many parts; more are joined in stored groups
+
+
+def cat(parts: Sequence[UOp], axis: int) -> UOp:
+    """The parts one after the other along an axis; work and graph stay linear in the parts."""
+    parts = [p for p in parts if p.shape[axis]] or list(parts[:1])
+    while len(parts) > CAT_PARTS:
+        groups = [parts[i : i + CAT_PARTS] for i in range(0, len(parts), CAT_PARTS)]
+        parts = [
+            make(O.CONTIGUOUS, g[0].dtype, (_cat(g, axis),)) if len(g) > 1 else g[0]
+            for g in groups
+        ]
+    return _cat(parts, axis)
+
+
+def _cat(parts: Sequence[UOp], axis: int) -> UOp:
+    return parts[0] if len(parts) == 1 else make(O.CAT, parts[0].dtype, tuple(parts), axis)
+
+
 # -- movement ----------------------------------------------------------------------------------
 
 

@@ -11,6 +11,8 @@ from svod.base.knobs import knobs
 from svod.base.timing import span
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
+from svod.ir.rewrite import rewrite
+from svod.ir.rules import VALUES
 from svod.schedule.cut import base_of, calls_before, cut
 from svod.schedule.split_reduce import split_reductions
 
@@ -66,6 +68,7 @@ def clear_schedule_cache() -> None:
 
 
 def _make(sink: UOp, device: str) -> PreSchedule:
+    (sink,) = rewrite((sink,), VALUES)
     sink = split_reductions(_stored_sources(sink))
     result = cut(sink, device)
     items = []

@@ -64,7 +64,7 @@ def has_storage(node: UOp) -> bool:
 def decide_storage(sink: UOp) -> set[UOp]:
     """The nodes to store."""
     order = sink.toposort()
-    work = _work_per_element(order)
+    facts = _Work(order)
     uses: dict[UOp, list[Use]] = {}
     stored: set[UOp] = set()
     contraction_in: set[UOp] = set()
@@ -103,7 +103,7 @@ def decide_storage(sink: UOp) -> set[UOp]:
                 _use_sources(node, root, indices, nest, use)
             continue
         merged = _placed(here)
-        if _must_store(node, merged, work[node], contraction_in):
+        if _must_store(node, merged, facts, contraction_in):
             merged = [start(node)]
         if op == O.REDUCE_AXIS:
             for root, indices, nest in merged:
@@ -190,7 +190,8 @@ def _evaluations(nest: tuple[UOp, ...]) -> int:
     return prod([r.vmax + 1 for r in nest])
 
 
-def _must_store(node: UOp, uses: list[Use], work: float, contraction_in: set[UOp]) -> bool:
+def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UOp]) -> bool:
+    work = facts.of[node]
     elements = prod(node.shape)
     counts = [_evaluations(nest) for _, _, nest in uses]
     if node.op == O.REDUCE_AXIS:
@@ -209,6 +210,8 @@ def _must_store(node: UOp, uses: list[Use], work: float, contraction_in: set[UOp
         return False
     if len(uses) > MAX_USES:
         return True
+    if len(uses) > 1 and node in facts.carries:
+        return True  # the contraction is stored anyway: store it finished
     total = sum(counts)
     inline = total * work
     keep = elements * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
@@ -240,7 +243,36 @@ def _worth_storing(node: UOp) -> bool:
     return node.op not in LEAVES and node.op not in EFFECTS
 
 
-def _work_per_element(order: list[UOp]) -> dict[UOp, float]:
+class _Work:
+    """Work per element of every node, as its users see it, and which nodes end contractions."""
+
+    def __init__(self, order: list[UOp]) -> None:
+        self.users: dict[UOp, int] = {}
+        for node in order:
+            for s in set(node.src):
+                self.users[s] = self.users.get(s, 0) + 1
+        self.carries: set[UOp] = set()  # a contraction and what follows it element by element
+        for node in order:
+            if node.op == O.REDUCE_AXIS:
+                if _is_contraction(node):
+                    self.carries.add(node)
+            elif node.op in O.ELEMENTWISE or node.op in (O.RESHAPE, O.PERMUTE):
+                size = prod(node.shape)
+                for s in node.src:
+                    if s in self.carries and self.users[s] == 1 and prod(s.shape) == size:
+                        self.carries.add(node)
+        self.of = _work_per_element(order, self)
+
+    def as_source(self, node: UOp, work: dict[UOp, float]) -> float:
+        """What is stored in any case is a value to read: reductions, and values used widely."""
+        if node.op == O.REDUCE_AXIS or self.users[node] > 2:
+            return min(LOAD_COST, work.get(node, 0.0))
+        if node in self.carries and self.users[node] > 1:
+            return LOAD_COST
+        return work.get(node, 0.0)
+
+
+def _work_per_element(order: list[UOp], facts: _Work) -> dict[UOp, float]:
     work: dict[UOp, float] = {}
     for node in order:
         op = node.op
@@ -251,15 +283,15 @@ def _work_per_element(order: list[UOp]) -> dict[UOp, float]:
         elif op == O.EXPAND:
             # Computed once for all its copies: loops that do not change it are inside.
             few = 4 * prod(node.src[0].shape) <= prod(node.shape)
-            work[node] = LOAD_COST if few else work[node.src[0]]
+            work[node] = LOAD_COST if few else facts.as_source(node.src[0], work)
         elif op in O.MOVEMENT:
-            work[node] = work[node.src[0]]
+            work[node] = facts.as_source(node.src[0], work)
         elif op == O.REDUCE_AXIS:
             count = prod([node.src[0].shape[a] for a in node.arg.axes])
-            work[node] = min(MAX_WORK, count * (work[node.src[0]] + 1.0))
+            work[node] = min(MAX_WORK, count * (facts.as_source(node.src[0], work) + 1.0))
         else:
             total = WEIGHT.get(op, 1.0)
             for s in node.src:
-                total += work.get(s, 0.0)
+                total += facts.as_source(s, work)
             work[node] = min(MAX_WORK, total)
     return work

@@ -1,7 +1,4 @@
 """Node-level pieces that several families share: cuts, borders, repetition, joining.
-
-Joining pads every part to the full extent and picks the part by position; the picks form a
-balanced tree, so the graph of n parts is only log2(n) deep.
 """
 
 from __future__ import annotations
@@ -10,8 +7,7 @@ from collections.abc import Sequence
 
 from svod.dtype import types as dt
 from svod.ir import build as B
-from svod.ir import ops as O
-from svod.ir.node import UOp, const
+from svod.ir.node import UOp
 from svod.tensor.core import Scalar, scalar_node
 
 
@@ -59,30 +55,4 @@ def tile(x: UOp, counts: tuple[int, ...]) -> UOp:
 
 def join(parts: Sequence[UOp], axis: int) -> UOp:
     """The parts one after the other along an axis."""
-    parts = [p for p in parts if p.shape[axis]] or list(parts[:1])
-    if len(parts) == 1:
-        return parts[0]
-    total = sum([p.shape[axis] for p in parts])
-    shape = parts[0].shape
-    none: list[tuple[int, int]] = [(0, 0)] * len(shape)
-    padded, ends, start = [], [], 0
-    for part in parts:
-        end = start + part.shape[axis]
-        pairs = list(none)
-        pairs[axis] = (start, total - end)
-        padded.append(B.pad(part, tuple(pairs)))
-        ends.append(end)
-        start = end
-    kind = dt.int32 if total < 1 << 31 else dt.int64
-    line = tuple([total if i == axis else 1 for i in range(len(shape))])
-    position = B.reshape(B.iota(total, kind), line)
-    while len(padded) > 1:
-        merged = []
-        for i in range(0, len(padded) - 1, 2):
-            first = B.binary(O.LT, position, const(ends[i], kind))
-            merged.append(B.where(first, padded[i], padded[i + 1]))
-        if len(padded) % 2:
-            merged.append(padded[-1])
-        ends = ends[1::2] + ([ends[-1]] if len(padded) % 2 else [])
-        padded = merged
-    return padded[0]
+    return B.cat(parts, axis)
