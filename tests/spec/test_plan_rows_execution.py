@@ -188,9 +188,7 @@ def test_S59_groups_run_one_after_another():
     found = groups_of(five, ([0, 1], [1]), ([0, 2], [1]), ([0, 1], [1]), ([0, 3], [1]))
     assert found == ((0, 1, 3), (2,))
     seen = []
-    ops = [
-        launch(i, compiled(lambda *a, i=i: seen.append(i), safe=True), [0, 1]) for i in range(3)
-    ]
+    ops = [launch(i, compiled(lambda *a, i=i: seen.append(i), safe=True), [0, 1]) for i in range(3)]
     plan = plan_of([empty(), empty()], ops)
     plan.execute()
     assert seen == [0, 1, 2]

@@ -165,7 +165,9 @@ def test_S47_every_kernel_that_uses_a_name_is_updated_in_place():
     plan = plan_of([empty()], [one, two, three])
     plan.execute_with_vars({"n": 9})
     assert [calls.seen[0][1] for calls in (first, second, fixed)] == [[9], [9], [1]]
-    assert [found is op.vals for found, op in zip(lists, (one, two, three), strict=True)] == [True] * 3
+    assert [found is op.vals for found, op in zip(lists, (one, two, three), strict=True)] == [
+        True
+    ] * 3
 
 
 def test_S48_a_name_without_a_slot():
