@@ -116,7 +116,7 @@ def test_S77_first_output_index_and_the_map_of_ids():
     _, plan = three_outputs()
     assert plan.output_buffer_idx() == 3
     assert plan.ast_to_buffer_map() == {1000: 0, 1001: 1, 1002: 2, 1003: 3}
-    with pytest.raises(ExecutionError, match="no output buffers"):
+    with pytest.raises(ExecutionError, match=r"no output buffers"):
         plan_of([], []).output_buffer_idx()
 
 
@@ -244,7 +244,7 @@ def test_Q10_replicas_run_at_the_same_time():
 def test_a_custom_function_cannot_run_its_own_plan():
     register_custom_function("SpecAgain", lambda *args: plan.execute(), replace=True)
     plan = plan_of([empty()], [PreparedCustomFunction(1, "SpecAgain", (), [0])])
-    with pytest.raises(ExecutionError, match="cannot run again while it is running"):
+    with pytest.raises(ExecutionError, match=r"cannot run again while it is running"):
         plan.execute()
     unregister_custom_function("SpecAgain")
 
@@ -327,24 +327,24 @@ def test_Q16_inputs_that_are_not_contiguous_are_copied(plan):
     plan.bind("y", frozen)
     plan.execute()
     assert plan.outputs["sum"].copyout().tolist() == [1, 3, 5, 7]
-    with pytest.raises(ShapeError, match="'sum' is written by the plan and needs a contiguous"):
+    with pytest.raises(ShapeError, match=r"'sum' is written by the plan and needs a contiguous"):
         plan.bind("sum", wide[:, 0])
-    with pytest.raises(DeviceError, match="read-only"):
+    with pytest.raises(DeviceError, match=r"read-only"):
         plan.bind("sum", frozen)
 
 
 def test_Q16_wrong_dtype_size_device_and_name(plan):
     with pytest.raises(DTypeError, match=r"'x' is f32\[2,2\], got an array of float64"):
         plan.bind("x", np.zeros(4))
-    with pytest.raises(DTypeError, match="got a buffer of f64"):
+    with pytest.raises(DTypeError, match=r"got a buffer of f64"):
         plan.bind("x", Buffer.new("CPU", 4, dt.float64))
     with pytest.raises(ShapeError, match=r"'x' is f32\[2,2\] with 4 elements, got 5"):
         plan.bind("x", np.zeros(5, np.float32))
-    with pytest.raises(DeviceError, match="'x' is on CPU, got a buffer on CPU:1"):
+    with pytest.raises(DeviceError, match=r"'x' is on CPU, got a buffer on CPU:1"):
         plan.bind("x", empty(4, "CPU:1"))
     with pytest.raises(BufferNotFound, match=r"no buffer 'z' in the named .* \(x, y, sum\)"):
         plan.bind("z", array(1, 2, 3, 4))
-    with pytest.raises(BufferNotFound, match="no buffer 'z'"):
+    with pytest.raises(BufferNotFound, match=r"no buffer 'z'"):
         plan(z=3)
     plan.execute()
     assert plan.outputs["sum"].copyout().tolist() == [2, 3, 4, 5], "nothing changed"
@@ -354,11 +354,11 @@ def test_Q16_memory_that_is_read_and_written_for_two_purposes_is_refused(plan):
     memory = np.zeros(8, np.float32)
     plan.bind("x", memory[:4])
     plan.bind("y", memory[2:6])  # two inputs may overlap: nobody writes them
-    with pytest.raises(ExecutionError, match="cannot bind 'sum' to memory .* also uses as 'y'"):
+    with pytest.raises(ExecutionError, match=r"cannot bind 'sum' to memory .* also uses as 'y'"):
         plan.bind("sum", memory[4:])
     out = np.zeros(4, np.float32)
     plan.bind("sum", out)
-    with pytest.raises(ExecutionError, match="cannot bind 'x' to memory .* also uses as 'sum'"):
+    with pytest.raises(ExecutionError, match=r"cannot bind 'x' to memory .* also uses as 'sum'"):
         plan.bind("x", out)
 
 
@@ -377,7 +377,7 @@ def test_Q16_views_of_a_bound_input_follow_it():
     plan.bind("x", array(5, 6, 7, 8))
     plan.execute()
     assert plan.output_buffer().copyout().tolist() == [7, 8]
-    with pytest.raises(ExecutionError, match="cannot bind 'part': it is a view"):
+    with pytest.raises(ExecutionError, match=r"cannot bind 'part': it is a view"):
         plan.bind("part", array(1, 2))
 
 

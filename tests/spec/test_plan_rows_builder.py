@@ -93,7 +93,7 @@ def test_S85_three_ways_to_add_ops():
 
 
 def test_S86_a_kernel_must_write_something():
-    with pytest.raises(ExecutionError, match="CompiledProgram 5 has no output indices"):
+    with pytest.raises(ExecutionError, match=r"CompiledProgram 5 has no output indices"):
         plan_of([empty()], [launch(5, compiled(), [0], [])])
 
 
@@ -101,7 +101,7 @@ def test_S86_a_kernel_must_write_something():
 def test_S87_T7_output_index_outside_the_arguments(wrong):
     with pytest.raises(
         ExecutionError,
-        match=f"CompiledProgram 5 output index out of range: output_idx={wrong}, kernel_buffers=1",
+        match=rf"CompiledProgram 5 output index out of range: output_idx={wrong}, kernel_buffers=1",
     ):
         plan_of([empty()], [launch(5, compiled(), [0], [wrong])])
 
@@ -110,7 +110,7 @@ def test_S87_T7_output_index_outside_the_arguments(wrong):
 def test_S88_T7_buffer_index_outside_the_plan(wrong):
     with pytest.raises(
         ExecutionError,
-        match=f"CompiledProgram 5 buffer index out of range: idx={wrong}, total_buffers=1",
+        match=rf"CompiledProgram 5 buffer index out of range: idx={wrong}, total_buffers=1",
     ):
         plan_of([empty()], [launch(5, compiled(), [0, wrong], [0])])
 
@@ -128,7 +128,7 @@ def test_S89_build_fills_addresses_of_allocated_buffers():
 def test_T3_S90_outputs_must_be_set_when_there_are_buffers():
     builder = ExecutionPlanBuilder("CPU")
     builder.add_buffer(1, empty())
-    with pytest.raises(ExecutionError, match="output buffers must be set explicitly"):
+    with pytest.raises(ExecutionError, match=r"output buffers must be set explicitly"):
         builder.build()
     builder.set_output_buffer(0)
     builder.build()
@@ -151,10 +151,10 @@ def test_S91_T7_faults_of_other_ops_surface_when_they_run(op):
 
 
 def test_T7_unknown_dependencies_and_cycles_fail_in_build():
-    with pytest.raises(ExecutionError, match="unknown op id 8"):
+    with pytest.raises(ExecutionError, match=r"unknown op id 8"):
         plan_of([empty()], [launch(1, compiled(), [0], after=[8])])
     looped = [launch(1, compiled(), [0], after=[2]), launch(2, compiled(), [0], after=[1])]
-    with pytest.raises(ExecutionError, match="cycle"):
+    with pytest.raises(ExecutionError, match=r"cycle"):
         plan_of([empty()], looped)
 
 
@@ -165,7 +165,7 @@ def test_S92_a_fresh_plan_remembers_no_values():
 @pytest.mark.parametrize("wrong", [1, -1])
 def test_Q12_output_buffer_indices_are_checked_in_build(wrong):
     with pytest.raises(
-        ExecutionError, match=f"output buffer index out of range: idx={wrong}, total_buffers=1"
+        ExecutionError, match=rf"output buffer index out of range: idx={wrong}, total_buffers=1"
     ):
         plan_of([empty()], [], outputs=[0, wrong])
 
@@ -175,11 +175,11 @@ def test_Q12_so_are_mapped_ids_and_names():
     builder.add_buffer(1, empty())
     builder.set_output_buffer(0)
     builder.map_buffer(2, 5)
-    with pytest.raises(ExecutionError, match="graph id 2 .* out of range: idx=5"):
+    with pytest.raises(ExecutionError, match=r"graph id 2 .* out of range: idx=5"):
         builder.build()
     builder.map_buffer(2, 0)
     builder.name_input("x", 3)
-    with pytest.raises(ExecutionError, match="'x' names a buffer index out of range: idx=3"):
+    with pytest.raises(ExecutionError, match=r"'x' names a buffer index out of range: idx=3"):
         builder.build()
 
 
@@ -189,12 +189,12 @@ def test_two_ports_cannot_have_one_name():
     builder.set_output_buffer(0)
     builder.name_input("x", 0)
     builder.name_output("x", 0)
-    with pytest.raises(ExecutionError, match="called 'x'"):
+    with pytest.raises(ExecutionError, match=r"called 'x'"):
         builder.build()
 
 
 def test_a_kernel_that_writes_read_only_memory_is_refused():
     array = np.zeros(4, np.float32)
     array.flags.writeable = False
-    with pytest.raises(ExecutionError, match="CompiledProgram 1 writes .* read-only"):
+    with pytest.raises(ExecutionError, match=r"CompiledProgram 1 writes .* read-only"):
         plan_of([Buffer.from_numpy(array)], [launch(1, compiled(), [0])])

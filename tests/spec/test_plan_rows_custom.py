@@ -16,8 +16,18 @@ from svod.runtime import (
     registered_custom_functions,
     unregister_custom_function,
 )
-from tests.spec.plan_parts import Calls, buffer, compiled, double, empty, floats, launch, native
-from tests.spec.plan_parts import native_functions, plan_of
+from tests.spec.plan_parts import (
+    Calls,
+    buffer,
+    compiled,
+    double,
+    empty,
+    floats,
+    launch,
+    native,
+    native_functions,
+    plan_of,
+)
 
 
 @pytest.fixture
@@ -50,7 +60,7 @@ def test_T13_Q17_encdec_is_known_and_unsupported():
 
 def test_Q17_an_unregistered_kind_raises_the_typed_error(register):
     plan = plan_of([empty()], [PreparedCustomFunction(1, "SpecLater", (), [0])])
-    with pytest.raises(UnsupportedError, match="there is no implementation of .* SpecLater") as e:
+    with pytest.raises(UnsupportedError, match=r"there is no implementation of .* SpecLater") as e:
         plan.execute()
     assert e.value.kind == "SpecLater"
     seen = []
@@ -109,7 +119,7 @@ def test_Q17_native_functions_stay_inside_the_native_call(register):
 def test_Q17_a_native_function_without_a_value_says_so(register):
     register("SpecNeedy", native_functions()["core"], var_names=["m"])
     plan = plan_of([empty()], [PreparedCustomFunction(1, "SpecNeedy", (), [0])])
-    with pytest.raises(ExecutionError, match="no value for m; give it to execute_with_vars"):
+    with pytest.raises(ExecutionError, match=r"no value for m; give it to execute_with_vars"):
         plan.execute()
     plan.execute_with_vars({"m": 6})
     assert plan.output_buffer().copyout()[0] == 6
@@ -147,7 +157,7 @@ def test_Q17_what_cannot_be_an_implementation(kind, given, message):
 def test_Q17_a_kind_is_not_replaced_by_accident(register):
     seen = []
     register("SpecTwice", lambda *args: seen.append("first"))
-    with pytest.raises(ConfigError, match="'SpecTwice' is already registered; use replace=True"):
+    with pytest.raises(ConfigError, match=r"'SpecTwice' is already registered; use replace=True"):
         register("SpecTwice", lambda *args: seen.append("second"))
     plan = plan_of([empty()], [PreparedCustomFunction(1, "SpecTwice", (), [0])])
     plan.execute()

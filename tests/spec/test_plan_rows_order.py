@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.spec.plan_parts import Calls, buffer, compiled, empty, launch, plan_of
 
 from svod.base.errors import ExecutionError
 from svod.runtime import PreparedCopy
 from svod.runtime.order import dependency_graph, execution_levels, execution_order
+from tests.spec.plan_parts import Calls, buffer, compiled, empty, launch, plan_of
 
 
 def ops(*wanted: tuple[int, list[int]]) -> list[PreparedCopy]:
@@ -40,7 +40,7 @@ def test_S24_T6_a_dependency_may_come_later_in_insertion_order():
 
 
 def test_S25_unknown_dependency():
-    with pytest.raises(ExecutionError, match="prepared op 2 depends on unknown op id 9"):
+    with pytest.raises(ExecutionError, match=r"prepared op 2 depends on unknown op id 9"):
         execution_order(ops((1, []), (2, [9])))
 
 
@@ -79,12 +79,12 @@ def test_S28_T9_instance_dependencies_name_one_exact_duplicate():
 
 def test_S29_T9_unknown_op_index():
     for wrong in (2, -1):
-        with pytest.raises(ExecutionError, match=f"op 2 depends on unknown op index {wrong}"):
+        with pytest.raises(ExecutionError, match=rf"op 2 depends on unknown op index {wrong}"):
             execution_order(ops((1, []), (2, [])), [[], [wrong]])
 
 
 def test_S30_an_op_cannot_wait_for_itself_by_index():
-    with pytest.raises(ExecutionError, match="op 2 cannot depend on itself by op index 1"):
+    with pytest.raises(ExecutionError, match=r"op 2 cannot depend on itself by op index 1"):
         execution_order(ops((1, []), (2, [])), [[], [1]])
 
 
@@ -129,7 +129,11 @@ def test_S35_S33_order_and_levels_respect_random_dependencies():
         order, levels = execution_order(wanted), execution_levels(wanted)
         place = {wanted[index].id: at for at, index in enumerate(order)}
         level = {wanted[index].id: at for at, row in enumerate(levels) for index in row}
-        assert sorted(order) == list(range(count)) == sorted(sum(levels, []))
+        assert (
+            sorted(order)
+            == list(range(count))
+            == sorted(i for row in levels for i in row)
+        )
         for op in wanted:
             assert all(place[before] < place[op.id] for before in op.dependencies)
             latest = max([level[before] for before in op.dependencies], default=-1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.spec.plan_parts import Calls, add, body, buffer, compiled, double, empty, launch, plan_of
 
 from svod.base.errors import ExecutionError
 from svod.dtype import types as dt
@@ -19,6 +18,7 @@ from svod.runtime import (
     collect_runtime_vars,
 )
 from svod.runtime.ops import op_identity
+from tests.spec.plan_parts import Calls, add, body, buffer, compiled, double, empty, launch, plan_of
 
 
 def test_S1_prepare_once_then_run_many_times():

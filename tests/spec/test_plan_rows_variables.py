@@ -49,7 +49,7 @@ def test_S37_fixed_values_win_over_values_in_launch_sizes():
 def test_S38_fewer_values_than_names():
     calls, op = kernel_with(var_names=["n", "m"], vals=[1])
     plan = plan_of([empty()], [op])
-    with pytest.raises(ExecutionError, match="Kernel 1 has 2 var names but only 1 values"):
+    with pytest.raises(ExecutionError, match=r"Kernel 1 has 2 var names but only 1 values"):
         plan.execute()
     assert not calls.seen
 
@@ -58,10 +58,10 @@ def test_S39_a_launch_size_that_fails_names_the_kernel():
     size = make(O.SUB, dt.index, (variable("n", 0, 10), const(5, dt.index)))
     calls, op = kernel_with(low=0, kernel={"global_size": grid(size)}, op_id=77)
     plan = plan_of([empty()], [op])
-    with pytest.raises(ExecutionError, match="Kernel 77 launch dimensions failed: .*non-positive"):
+    with pytest.raises(ExecutionError, match=r"Kernel 77 launch dimensions failed: .*non-positive"):
         plan.execute()
     missing = launch(8, compiled(global_size=grid(variable("k", 1, 4))), [0])
-    with pytest.raises(ExecutionError, match="Kernel 8 launch dimensions failed: missing .* k"):
+    with pytest.raises(ExecutionError, match=r"Kernel 8 launch dimensions failed: missing .* k"):
         plan_of([empty()], [missing]).execute()
     assert not calls.seen
 
@@ -86,7 +86,7 @@ def test_S41_a_program_gets_addresses_values_and_sizes_and_its_error_names_the_k
         raise ValueError("the bus is late")
 
     _, broken = kernel_with(program=Calls(fail), op_id=32)
-    with pytest.raises(ExecutionError, match="Kernel 32 failed: the bus is late") as caught:
+    with pytest.raises(ExecutionError, match=r"Kernel 32 failed: the bus is late") as caught:
         plan_of([empty()], [broken]).execute()
     assert isinstance(caught.value.__cause__, ValueError)
     assert caught.value.op_id == 32
@@ -142,7 +142,7 @@ def test_S45_value_outside_the_inclusive_bounds(value):
 def test_S45_a_value_that_is_no_whole_number_is_refused():
     _, op = kernel_with()
     plan = plan_of([empty()], [op])
-    with pytest.raises(VariableError, match="variable n takes a whole number, got 2.5"):
+    with pytest.raises(VariableError, match=r"variable n takes a whole number, got 2.5"):
         plan.execute_with_vars({"n": 2.5})
     plan.execute_with_vars({"n": np.int32(3)})
     assert op.vals == [3]
@@ -173,7 +173,7 @@ def test_S47_every_kernel_that_uses_a_name_is_updated_in_place():
 def test_S48_a_name_without_a_slot():
     calls, op = kernel_with("m", 0, 9, var_names=["n", "m"], vals=[1])
     plan = plan_of([empty()], [op])
-    with pytest.raises(ExecutionError, match="Kernel 1 has 2 var names but only 1 values"):
+    with pytest.raises(ExecutionError, match=r"Kernel 1 has 2 var names but only 1 values"):
         plan.execute_with_vars({"m": 3})
     assert not calls.seen and plan.variables == {}
 
