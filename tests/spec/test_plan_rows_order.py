@@ -129,11 +129,7 @@ def test_S35_S33_order_and_levels_respect_random_dependencies():
         order, levels = execution_order(wanted), execution_levels(wanted)
         place = {wanted[index].id: at for at, index in enumerate(order)}
         level = {wanted[index].id: at for at, row in enumerate(levels) for index in row}
-        assert (
-            sorted(order)
-            == list(range(count))
-            == sorted(i for row in levels for i in row)
-        )
+        assert sorted(order) == list(range(count)) == sorted(i for row in levels for i in row)
         for op in wanted:
             assert all(place[before] < place[op.id] for before in op.dependencies)
             latest = max([level[before] for before in op.dependencies], default=-1)
