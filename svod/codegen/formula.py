@@ -178,6 +178,10 @@ def lesser_integer(x: Term, y: Operand) -> Term:
     return _binary(O.MIN, x, y)
 
 
+def greater_integer(x: Term, y: Operand) -> Term:
+    return _binary(O.MAX, x, y)
+
+
 def cast(x: Term, scalar: DType) -> Term:
     """A conversion that every renderer has; float to integer saturates."""
     if x.node.dtype.scalar is scalar:

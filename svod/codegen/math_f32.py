@@ -8,9 +8,9 @@ these ranges, rounded to float32 one after the other with the rest fitted again.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
+from svod.codegen import trig_f32, wide_f32
 from svod.codegen.formula import (
     INFINITY,
     NAN,
@@ -21,6 +21,7 @@ from svod.codegen.formula import (
     at_most,
     cast,
     fma,
+    greater_integer,
     horner,
     sign_bit,
     signed_bits,
@@ -34,11 +35,12 @@ from svod.ir import ops as O
 
 _MAGIC = 1.5 * 2.0**23  # added to a small float, rounds it and leaves the integer in the low bits
 _LN2_HIGH, _LN2_LOW = 0.693147182464599609375, -1.904654299957767878541823431924e-9
+_ROOT_HALF = 0x3F3504F3  # bits of sqrt(1/2)
 _LOG2E = 1.44269504088896340736
 _LOG2E_HIGH, _LOG2E_LOW = 1.44269502162933349609375, 1.92596299112661746887e-8
 
-# (exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2
-_EXP = (0.4999999403953552, 0.1666652113199234, 0.04166828840970993, 0.008368703536689281,
+# (exp(r) - 1) / r for |r| <= ln(2)/2
+_EXP = (1.0, 0.4999999403953552, 0.1666652113199234, 0.04166828840970993, 0.008368703536689281,
         0.0013818938750773668)  # fmt: skip
 # (2**r - 1) / r for |r| <= 1/2
 _EXP2 = (0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.009618504904210567,
@@ -47,16 +49,14 @@ _EXP2 = (0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.0096185
 _LOG = (0.3333333134651184, -0.2500081956386566, 0.2000124156475067, -0.166234090924263,
         0.14201582968235016, -0.131596177816391, 0.1276218742132187,
         -0.07636363804340363)  # fmt: skip
-# (sin(r)/r - 1) / z and (cos(r) - 1 + z/2) / z**2 with z = r**2
-_SIN = (-0.1666666716337204, 0.008333355188369751, -0.00019842687470372766,
-        2.728541630858672e-06)  # fmt: skip
-_COS = (0.0416666679084301, -0.0013888938119634986, 2.4806440706015565e-05,
-        -2.7469846486383176e-07)  # fmt: skip
-# tanh(x)/x as a quotient of polynomials in x**2, for |x| <= 9
-_TANH_OVER = (1.0, 0.13786961819796864, 0.0040105215020938825, 3.163126629890117e-05,
-              5.090122755776011e-08)  # fmt: skip
-_TANH_UNDER = (1.0, 0.4712029453478262, 0.027744848675527144, 0.00042109937915614276,
-               1.6206637445324642e-06, 7.401291002956117e-10)  # fmt: skip
+# (sinh(r)/r - 1) / z and (cosh(r) - 1 - z/2) / z**2 with z = r**2, for |r| <= ln(2)/2
+_SINH = (0.1666666716337204, 0.00833317544311285, 0.00019974024326074868)
+_COSH = (0.041666459292173386, 0.0013935453025624156)
+# (tanh(x)/x - 1) / z with z = x**2, for |x| <= 0.55; (exp(2*r) - 1) / r for |r| <= ln(2)/4
+_TANH_SMALL = (-0.333329439163208, 0.13320662081241608, -0.05266781523823738,
+               0.016430053859949112)  # fmt: skip
+_TANH_EXP = (2.0, 1.999999761581421, 1.3333216905593872, 0.6666926145553589, 0.267798513174057,
+             0.08844120800495148)  # fmt: skip
 # erf(x)/x - 1 in x**2 for |x| <= 1, and log2(1 - erf(x)) for 1 <= x <= 3.95
 _ERF_SMALL = (0.12837916612625122, -0.3761262595653534, 0.11283578723669052, -0.026853347197175026,
               0.005187162198126316, -0.0007997853099368513, 7.806903158780187e-05)  # fmt: skip
@@ -79,8 +79,7 @@ def exp(x: Term) -> Term:
     shifted = fma(bounded, _LOG2E, _MAGIC)
     n = shifted - _MAGIC
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, bounded))
-    y = fma(horner(r, _EXP), r * r, r) + 1.0
-    y = _scale(y, shifted, bounded < -86.0)
+    y = _scale(fma(horner(r, _EXP), r, 1.0), shifted, bounded < -86.0)
     return where(x < 88.72284, y, x * INFINITY)
 
 
@@ -92,12 +91,20 @@ def exp2(x: Term) -> Term:
     return where(x < 128.0, y, x * INFINITY)
 
 
+def expm1(x: Term) -> Term:
+    # With s = 2**n: s*exp(r) - 1 = s*(exp(r) - 1) + (s - 1). Halves keep s finite for n = 128.
+    bounded = at_least(-20.0, x)
+    shifted = fma(bounded, _LOG2E, _MAGIC)
+    n = shifted - _MAGIC
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, bounded))
+    p = fma(horner(r, _EXP[1:]), r * r, r)
+    half = as_float((signed_bits(shifted) << 23) + (126 << 23))
+    y = fma(half, p, half - 0.5)
+    return _keep_sign(x, where(x < 88.72284, y + y, x * INFINITY))
+
+
 def log(x: Term) -> Term:
-    exponent, f = _split(x)
-    z = f * f
-    y = (f * z) * horner(f, _LOG)
-    y = fma(z, -0.5, fma(exponent, _LN2_LOW, y))
-    return _outside_logarithm(x, fma(exponent, _LN2_HIGH, f + y))
+    return _outside_logarithm(x, _logarithm(*_split(x)))
 
 
 def log2(x: Term) -> Term:
@@ -108,10 +115,48 @@ def log2(x: Term) -> Term:
     return _outside_logarithm(x, exponent + y)
 
 
+def log1p(x: Term) -> Term:
+    # 1 + x only chooses the exponent; f = 2**-n * (1 + x) - 1 is rounded once.
+    huge = x > 2.0**100
+    scaled = where(huge, x * 2.0**-64, x)
+    bits = signed_bits(scaled + 1.0) - _ROOT_HALF
+    scale = as_float((127 << 23) - (bits & -(1 << 23)))
+    f = fma(scaled, scale, scale - 1.0)
+    exponent = cast(bits >> 23, dt.float32)
+    exponent = where(huge, exponent + 64.0, exponent)
+    y = _logarithm(exponent, f)
+    y = where(x > -1.0, y, where(x.equals(-1.0), x.like(-INFINITY), NAN))
+    return _keep_sign(x, where(x.equals(INFINITY), x, y))
+
+
+def sinh(x: Term) -> Term:
+    a = absolute(x)
+    plus, minus, sine, excess = _hyperbolic(a)
+    y = minus + fma(minus, excess, plus * sine)
+    y = where(a < 89.5, y + y, a * INFINITY)
+    return where(a < 2.0**-12, x, with_sign(y, x))
+
+
+def cosh(x: Term) -> Term:
+    a = absolute(x)
+    plus, minus, sine, excess = _hyperbolic(a)
+    y = plus + fma(plus, excess, minus * sine)
+    return where(a < 89.5, y + y, a * INFINITY)
+
+
 def tanh(x: Term) -> Term:
-    bounded = at_least(-9.0, at_most(9.0, x))
-    z = bounded * bounded
-    return (bounded * horner(z, _TANH_OVER)) / horner(z, _TANH_UNDER)
+    # An odd polynomial up to 0.55; beyond, 1 - 2 / (exp(2|x|) + 1). The low part of ln(2) is too
+    # small to matter for exponents up to 26.
+    a = absolute(x)
+    bounded = at_most(9.1, a)
+    shifted = fma(bounded, 2.0 * _LOG2E, _MAGIC)
+    r = fma(shifted - _MAGIC, -0.5 * _LN2_HIGH, bounded)
+    y = fma(horner(r, _TANH_EXP), r, 1.0)
+    y = as_float(signed_bits(y) + (signed_bits(shifted) << 23))
+    large = 1.0 - 2.0 / (y + 1.0)
+    z = x * x
+    small = fma(x * z, horner(z, _TANH_SMALL), x)
+    return where(a >= 0.55, with_sign(large, x), small)  # a NaN counts as small
 
 
 def erf(x: Term) -> Term:
@@ -124,28 +169,7 @@ def erf(x: Term) -> Term:
     r = q - (shifted - _MAGIC)
     y = fma(horner(r, _EXP2), r, 1.0)
     large = 1.0 - as_float(signed_bits(y) + (signed_bits(shifted) << 23))
-    return where(a >= 1.0, with_sign(large, x), small)  # a NaN is small
-
-
-def sin(x: Term) -> Term:
-    quadrant, r = _reduce(absolute(x))
-    r32 = cast(r, dt.float32)
-    bits = _sine_or_cosine(quadrant, r32)
-    return as_float(unsigned_bits(bits) ^ sign_bit(x))
-
-
-def cos(x: Term) -> Term:
-    quadrant, r = _reduce(absolute(x))
-    return _sine_or_cosine(quadrant + 1, cast(r, dt.float32))
-
-
-def _sine_or_cosine(quadrant: Term, r: Term) -> Term:
-    """sin(r + quadrant * pi/2)."""
-    z = r * r
-    sine = fma(r * z, horner(z, _SIN), r)
-    cosine = fma(z * z, horner(z, _COS), fma(z, -0.5, 1.0))
-    y = where((quadrant & 1).equals(0), sine, cosine)
-    return as_float(signed_bits(y) ^ ((quadrant & 2) << 30))
+    return where(a >= 1.0, with_sign(large, x), small)  # a NaN counts as small
 
 
 def _scale(y: Term, shifted: Term, tiny: Term) -> Term:
@@ -160,14 +184,40 @@ def _scale(y: Term, shifted: Term, tiny: Term) -> Term:
     return where(tiny, scaled * 2.0**-64, scaled)
 
 
+def _hyperbolic(a: Term) -> tuple[Term, Term, Term, Term]:
+    """Parts of sinh(a) and cosh(a), a = n*ln(2) + r >= 0: plus, minus, sinh(r) and cosh(r) - 1.
+
+    With plus and minus = (2**n +- 2**-n) / 4, sinh(a) = 2 * (minus*cosh(r) + plus*sinh(r)) and
+    cosh(a) = 2 * (plus*cosh(r) + minus*sinh(r)): plus and minus are nearly exact, so only the
+    smaller summands carry an error, and nothing overflows early.
+    """
+    shifted = fma(a, _LOG2E, _MAGIC)
+    n = shifted - _MAGIC
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, a))
+    exponent = signed_bits(shifted) << 23
+    up = as_float((125 << 23) + exponent)
+    down = as_float(greater_integer((125 << 23) - exponent, 0))
+    z = r * r
+    sine = fma(r * z, horner(z, _SINH), r)
+    excess = fma(horner(z, _COSH), z, 0.5) * z
+    return up + down, up - down, sine, excess
+
+
 def _split(x: Term) -> tuple[Term, Term]:
     """x > 0 as 2**exponent * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)]."""
-    base = 0x3F3504F3  # bits of sqrt(1/2)
     subnormal = x < 2.0**-126
     bits = signed_bits(where(subnormal, x * 2.0**23, x))
-    bits = bits - where(subnormal, bits.like(base + (23 << 23)), base)
+    bits = bits - where(subnormal, bits.like(_ROOT_HALF + (23 << 23)), _ROOT_HALF)
     exponent = cast(bits >> 23, dt.float32)
-    return exponent, as_float((bits & 0x7FFFFF) + base) - 1.0
+    return exponent, as_float((bits & 0x7FFFFF) + _ROOT_HALF) - 1.0
+
+
+def _logarithm(exponent: Term, f: Term) -> Term:
+    """log(2**exponent * (1 + f))."""
+    z = f * f
+    y = (f * z) * horner(f, _LOG)
+    y = fma(z, -0.5, fma(exponent, _LN2_LOW, y))
+    return fma(exponent, _LN2_HIGH, f + y)
 
 
 def _outside_logarithm(x: Term, y: Term) -> Term:
@@ -176,50 +226,9 @@ def _outside_logarithm(x: Term, y: Term) -> Term:
     return where(x.equals(INFINITY), x, y)
 
 
-# -- reduction of angles -----------------------------------------------------------------------
-
-_TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E0
-_TWO_OVER_PI_BITS = 320
-_MAGIC_F64 = 1.5 * 2.0**52
-
-
-def _two_over_pi(start: int | None) -> tuple[float, float]:
-    """2/pi as the sum of two float64, without the bits that only add full turns to x * 2/pi.
-
-    For |x| >= 2**start every float32 is a multiple of 2**(start - 23), so what 2/pi has above
-    2**(25 - start) contributes multiples of 4 quadrants.
-    """
-    value, one = _TWO_OVER_PI, 1 << _TWO_OVER_PI_BITS
-    if start is not None:
-        period = 1 << (_TWO_OVER_PI_BITS + 25 - start)
-        value %= period
-        value -= period if 2 * value > period else 0
-    high = value / one
-    return high, (value - int(math.ldexp(high, _TWO_OVER_PI_BITS))) / one
-
-
-_STARTS = (None, 50, 76, 102)
-_CHUNKS = tuple([_two_over_pi(start) for start in _STARTS])
-
-
-def _reduce(a: Term) -> tuple[Term, Term]:
-    """a >= 0 as quadrant * pi/2 + r: the quadrant modulo 4, and r in float64, |r| < 0.99.
-
-    Exact enough for every float32: the product with 2/pi keeps 106 bits below the full turns, so r
-    has an error of at most 2**-55, and no float32 is nearer than 2**-30 to a multiple of pi/2.
-    """
-    x = cast(a, dt.float64)
-    high, low = x.like(_CHUNKS[0][0]), x.like(_CHUNKS[0][1])
-    for start, chunk in zip(_STARTS[1:], _CHUNKS[1:], strict=True):
-        assert start is not None
-        beyond = a >= 2.0**start
-        high, low = where(beyond, chunk[0], high), where(beyond, chunk[1], low)
-    product = x * high
-    error = fma(x, high, -product)
-    shifted = product + _MAGIC_F64
-    whole = shifted - _MAGIC_F64
-    fraction = (product - whole) + fma(x, low, error)
-    return cast(signed_bits(shifted), dt.int32), fraction * (math.pi / 2)
+def _keep_sign(x: Term, y: Term) -> Term:
+    """y, known to have the sign of x, put right for x = -0."""
+    return as_float(unsigned_bits(y) | sign_bit(x))
 
 
 FUNCTIONS: dict[int, Callable[..., Term]] = {
@@ -227,10 +236,24 @@ FUNCTIONS: dict[int, Callable[..., Term]] = {
     O.RSQRT: reciprocal_root,
     O.EXP: exp,
     O.EXP2: exp2,
+    O.EXPM1: expm1,
     O.LOG: log,
     O.LOG2: log2,
-    O.SIN: sin,
-    O.COS: cos,
+    O.LOG1P: log1p,
     O.TANH: tanh,
+    O.SINH: sinh,
+    O.COSH: cosh,
     O.ERF: erf,
+    O.SIN: trig_f32.sin,
+    O.COS: trig_f32.cos,
+    O.TAN: trig_f32.tan,
+    O.ASIN: trig_f32.asin,
+    O.ACOS: trig_f32.acos,
+    O.ATAN: trig_f32.atan,
+    O.ATAN2: trig_f32.atan2,
+    O.ASINH: wide_f32.asinh,
+    O.ACOSH: wide_f32.acosh,
+    O.ATANH: wide_f32.atanh,
+    O.POW: wide_f32.power,
+    O.FMOD: wide_f32.remainder,
 }

@@ -277,11 +277,10 @@ def compiled(root: UOp, sources: list[DType]) -> Callable[..., Any]:
 
 
 def instructions(root: UOp, sources: list[DType]) -> int:
-    """Machine instructions of the loop body, without loads of arguments, store and counting."""
+    """Vector instructions of the loop body, without the loads of arguments and the store."""
     target, _ = _machine()
     module = llvm.parse_assembly(source_text(root, sources, "counted"))
     text = target.emit_assembly(module)
     match = re.search(r"^(\.LBB\d+_\d+):(.*?)\bj\w+\s+\1", text, re.S | re.M)
     assert match is not None
-    body = [line for line in match.group(2).splitlines() if re.match(r"\s+[a-z]", line)]
-    return len([line for line in body if "(%r" not in line or "%rip" in line]) - 2
+    return len(re.findall(r"^\s+[vk]\w+\s", match.group(2), re.M)) - len(sources) - 1

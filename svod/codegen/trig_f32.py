@@ -1,0 +1,170 @@
+"""Sine, cosine, tangent and their inverses for float32.
+
+Angles are reduced in float64 arithmetic that is right for every finite float32, at the cost of a
+few selects; the polynomials run in float32, except for the tangent, whose quotient would not stay
+within two units of the last place.
+"""
+
+from __future__ import annotations
+
+import math
+
+from svod.codegen.formula import (
+    NAN,
+    Term,
+    absolute,
+    as_float,
+    cast,
+    fma,
+    horner,
+    sign_bit,
+    signed_bits,
+    square_root,
+    unsigned_bits,
+    where,
+    with_sign,
+)
+from svod.dtype import types as dt
+
+# (sin(r)/r - 1) / z and (cos(r) - 1 + z/2) / z**2 with z = r**2
+_SIN = (-0.1666666716337204, 0.008333355188369751, -0.00019842687470372766,
+        2.728541630858672e-06)  # fmt: skip
+_COS = (0.0416666679084301, -0.0013888938119634986, 2.4806440706015565e-05,
+        -2.7469846486383176e-07)  # fmt: skip
+# tan(r)/r as a quotient of polynomials in z
+_TAN_OVER = (1.000000000259056, -0.11151254194813687, 0.0010856518823479024)
+_TAN_UNDER = (1.0, -0.4448458636121124, 0.016034189358211492)
+# (atan(t)/t - 1) / t**2 for |t| <= 1, and (asin(t)/t - 1) / t**2 for |t| <= 0.5625
+_ATAN = (-0.33333298563957214, 0.1999853104352951, -0.14264051616191864, 0.10951174795627594,
+         -0.08400475233793259, 0.05790654569864273, -0.031127002090215683, 0.010887361131608486,
+         -0.0017875476041808724)  # fmt: skip
+_ASIN = (0.16666631400585175, 0.07502102106809616, 0.0442311055958271, 0.034019894897937775,
+         0.006710710935294628, 0.047523483633995056)  # fmt: skip
+_HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.37113900018624283e-8
+
+
+def sin(x: Term) -> Term:
+    quadrant, r = _reduce(absolute(x))
+    y = _sine_or_cosine(quadrant, cast(r, dt.float32))
+    return as_float(unsigned_bits(y) ^ sign_bit(x))
+
+
+def cos(x: Term) -> Term:
+    quadrant, r = _reduce(absolute(x))
+    return _sine_or_cosine(quadrant + 1, cast(r, dt.float32))
+
+
+def tan(x: Term) -> Term:
+    quadrant, r = _reduce(absolute(x))
+    z = r * r
+    over, under = r * horner(z, _TAN_OVER), horner(z, _TAN_UNDER)
+    even = (quadrant & 1).equals(0)
+    y = cast(where(even, over, -under) / where(even, under, over), dt.float32)
+    return as_float(unsigned_bits(y) ^ sign_bit(x))
+
+
+def asin(x: Term) -> Term:
+    # Beyond 0.5625: asin(a) = pi/2 - 2 * asin(sqrt((1 - a) / 2)), where doubling the error is still
+    # harmless.
+    a = absolute(x)
+    large = a > 0.5625
+    z = where(large, fma(a, -0.5, 0.5), x * x)
+    t = where(large, square_root(z), a)
+    y = fma(t * z, horner(z, _ASIN), t)
+    y = where(large, fma(y, -2.0, _HALF_PI_LOW) + _HALF_PI, y)
+    return where(a <= 1.0, with_sign(y, x), NAN)
+
+
+def acos(x: Term) -> Term:
+    # Beyond 1/2 the root form again, for -x from the other side of pi.
+    a = absolute(x)
+    large = a > 0.5
+    z = where(large, fma(a, -0.5, 0.5), x * x)
+    t = where(large, square_root(z), x)
+    y = fma(t * z, horner(z, _ASIN), t)
+    beside = where(x < 0.0, 2.0 * _HALF_PI - fma(y, 2.0, -2.0 * _HALF_PI_LOW), y + y)
+    y = where(large, beside, _HALF_PI - (y - _HALF_PI_LOW))
+    return where(a <= 1.0, y, NAN)
+
+
+def atan(x: Term) -> Term:
+    a = absolute(x)
+    large = a > 1.0
+    t = where(large, 1.0 / a, a)
+    y = _arc(t)
+    return with_sign(where(large, _HALF_PI - (y - _HALF_PI_LOW), y), x)
+
+
+def atan2(y: Term, x: Term) -> Term:
+    # The angle of the point (x, y) from the quotient that is at most 1, turned into its octant.
+    a, b = absolute(x), absolute(y)
+    steep = b > a
+    over, under = where(steep, a, b), where(steep, b, a)
+    t = over / under
+    t = where(over.equals(under), where(over.equals(0.0), over, 1.0), t)
+    angle = _arc(t)
+    angle = where(steep, _HALF_PI - (angle - _HALF_PI_LOW), angle)
+    behind = signed_bits(x) < 0  # -0 too
+    angle = where(behind, 2.0 * _HALF_PI - (angle - 2.0 * _HALF_PI_LOW), angle)
+    return with_sign(angle, y)
+
+
+def _arc(t: Term) -> Term:
+    """atan(t) for 0 <= t <= 1."""
+    z = t * t
+    return fma(t * z, horner(z, _ATAN), t)
+
+
+def _sine_or_cosine(quadrant: Term, r: Term) -> Term:
+    """sin(r + quadrant * pi/2)."""
+    z = r * r
+    sine = fma(r * z, horner(z, _SIN), r)
+    cosine = fma(z * z, horner(z, _COS), fma(z, -0.5, 1.0))
+    y = where((quadrant & 1).equals(0), sine, cosine)
+    return as_float(signed_bits(y) ^ ((quadrant & 2) << 30))
+
+
+# -- reduction of angles -----------------------------------------------------------------------
+
+_TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E0
+_TWO_OVER_PI_BITS = 320
+_MAGIC_F64 = 1.5 * 2.0**52
+
+
+def _two_over_pi(start: int | None) -> tuple[float, float]:
+    """2/pi as the sum of two float64, without the bits that only add full turns to x * 2/pi.
+
+    For |x| >= 2**start every float32 is a multiple of 2**(start - 23), so what 2/pi has above
+    2**(25 - start) contributes multiples of 4 quadrants.
+    """
+    value, one = _TWO_OVER_PI, 1 << _TWO_OVER_PI_BITS
+    if start is not None:
+        period = 1 << (_TWO_OVER_PI_BITS + 25 - start)
+        value %= period
+        value -= period if 2 * value > period else 0
+    high = value / one
+    return high, (value - int(math.ldexp(high, _TWO_OVER_PI_BITS))) / one
+
+
+_STARTS = (None, 50, 76, 102)
+_CHUNKS = tuple([_two_over_pi(start) for start in _STARTS])
+
+
+def _reduce(a: Term) -> tuple[Term, Term]:
+    """a >= 0 as quadrant * pi/2 + r: the quadrant modulo 4, and r in float64, |r| < 0.99.
+
+    Exact enough for every float32: the product with 2/pi keeps 106 bits below the full turns, so r
+    has an error of at most 2**-55, and no float32 is nearer than 2**-30 to a multiple of pi/2.
+    """
+    x = cast(a, dt.float64)
+    high, low = x.like(_CHUNKS[0][0]), x.like(_CHUNKS[0][1])
+    for start, chunk in zip(_STARTS[1:], _CHUNKS[1:], strict=True):
+        assert start is not None
+        beyond = a >= 2.0**start
+        high, low = where(beyond, chunk[0], high), where(beyond, chunk[1], low)
+    product = x * high
+    error = fma(x, high, -product)
+    shifted = product + _MAGIC_F64
+    whole = shifted - _MAGIC_F64
+    fraction = (product - whole) + fma(x, low, error)
+    return cast(signed_bits(shifted), dt.int32), fraction * (math.pi / 2)

@@ -1,0 +1,125 @@
+"""Functions of float32 that are computed in float64 and rounded once at the end.
+
+Powers and inverse hyperbolic functions lose several places when their parts are rounded to float32;
+in float64 plain formulas with short polynomials are enough, and the exponent range leaves no
+special cases for overflow and subnormal results. The remainder is exact.
+"""
+
+from __future__ import annotations
+
+from svod.codegen.formula import (
+    INFINITY,
+    NAN,
+    Term,
+    absolute,
+    as_float,
+    at_least,
+    at_most,
+    cast,
+    fma,
+    horner,
+    sign_bit,
+    signed_bits,
+    square_root,
+    truncate,
+    unsigned_bits,
+    where,
+    with_sign,
+)
+from svod.dtype import types as dt
+
+_MAGIC = 1.5 * 2.0**52  # added to a small float64, rounds it and leaves the integer in the low bits
+_ROOT_HALF = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
+_LN2, _LOG2E = 0.69314718055994530942, 1.44269504088896340736
+
+# (log((1+s)/(1-s))/s - 2) / s**2 for (1+s)/(1-s) in [sqrt(1/2), sqrt(2)]
+_LOG = (0.6666666667586206, 0.3999999559695578, 0.28572112195916066, 0.2217604623933129,
+        0.19586410915639843)  # fmt: skip
+# (2**r - 1) / r for |r| <= 1/2
+_EXP2 = (0.6931472031157344, 0.2402264788009813, 0.05550331853607097, 0.009618439844255184,
+         0.0013399132690427164, 0.00015353154796321285)  # fmt: skip
+
+
+def asinh(x: Term) -> Term:
+    a = absolute(x)
+    wide = cast(a, dt.float64)
+    exponent, log = _split_log(wide + square_root(fma(wide, wide, 1.0)))
+    y = cast(fma(exponent, _LN2, log), dt.float32)
+    y = where(a < 2.0**-12, fma(a * a, a * (-1.0 / 6.0), a), y)
+    return with_sign(where(a < INFINITY, y, a), x)
+
+
+def acosh(x: Term) -> Term:
+    wide = cast(x, dt.float64)
+    exponent, log = _split_log(wide + square_root(fma(wide, wide, -1.0)))
+    y = cast(fma(exponent, _LN2, log), dt.float32)
+    y = where(x < INFINITY, y, x)
+    return where(x < 1.0, NAN, y)
+
+
+def atanh(x: Term) -> Term:
+    a = absolute(x)
+    wide = cast(a, dt.float64)
+    exponent, log = _split_log((1.0 + wide) / (1.0 - wide))
+    y = cast(fma(exponent, 0.5 * _LN2, 0.5 * log), dt.float32)
+    y = where(a < 2.0**-12, fma(a * a, a * (1.0 / 3.0), a), y)
+    y = where(a < 1.0, y, where(a.equals(1.0), a * INFINITY, NAN))
+    return with_sign(y, x)
+
+
+def power(x: Term, y: Term) -> Term:
+    """x**y as in C: 1 for y = 0 and for x = 1, whatever the other is."""
+    a = absolute(x)
+    wide = cast(a, dt.float64)
+    exponent, log = _split_log(wide)
+    log2 = where(a < INFINITY, fma(log, _LOG2E, exponent), wide)  # a NaN passes on
+    log2 = where(a.equals(0.0), -INFINITY, log2)
+    product = where(a.equals(1.0), 0.0, cast(y, dt.float64) * log2)
+    bounded = at_least(-200.0, at_most(200.0, product))
+    shifted = bounded + _MAGIC
+    r = bounded - (shifted - _MAGIC)
+    size = fma(horner(r, _EXP2), r, 1.0)
+    size = as_float(signed_bits(size) + (signed_bits(shifted) << 52))
+    result = cast(where(product.equals(product), size, NAN), dt.float32)
+    return _power_sign(x, y, result)
+
+
+def remainder(x: Term, y: Term) -> Term:
+    """x - y * trunc(x / y), exactly.
+
+    Multiples of |y| * 2**shift are taken away for falling shifts: every partial quotient has at
+    most 28 bits, and every rest has few enough bits to be exact. A quotient that rounding made
+    one too large leaves a small negative rest, which the following steps take back.
+    """
+    rest, size = cast(absolute(x), dt.float64), cast(absolute(y), dt.float64)
+    inverse = 1.0 / size
+    for shift in range(252, -1, -28):
+        count = truncate(rest * (inverse * 2.0**-shift))
+        rest = fma(-count, size * 2.0**shift, rest)
+    rest = where(rest < 0.0, rest + size, rest)
+    rest = where(rest >= size, rest - size, rest)
+    result = with_sign(cast(rest, dt.float32), x)
+    return where(absolute(y).equals(INFINITY) & (absolute(x) < INFINITY), x, result)
+
+
+def _split_log(x: Term) -> tuple[Term, Term]:
+    """Exponent n and log(m) of x = 2**n * m > 0, a normal float64, with m near 1."""
+    bits = unsigned_bits(x) + ((1023 << 52) - _ROOT_HALF)
+    # The integer enters the low bits of 2**52, whose last place is 1.
+    exponent = as_float((bits >> 52) | (1075 << 52)) - (2.0**52 + 1023.0)
+    m = as_float((bits & ((1 << 52) - 1)) + _ROOT_HALF)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    return exponent, fma(s * z, horner(z, _LOG), s + s)
+
+
+def _power_sign(x: Term, y: Term, size: Term) -> Term:
+    """The power from the power of |x|: signs, domain and the cases that are always 1."""
+    whole = truncate(y).equals(y)
+    half = y * 0.5
+    odd = whole & truncate(half).differs(half)
+    sign = where(odd, sign_bit(x), 0)
+    result = as_float(unsigned_bits(size) | sign)
+    outside = (x < 0.0) & (x > -INFINITY) & ~whole
+    result = where(outside, NAN, result)
+    return where(x.equals(1.0) | y.equals(0.0), 1.0, result)
