@@ -110,11 +110,8 @@ def partition(
     ops: Sequence[PreparedOp], indices: Sequence[int], buffers: Sequence[Buffer]
 ) -> list[list[int]]:
     """Split kernels of one level into groups without hazards; conflicting ones keep their order."""
-
-    def accesses(index: int) -> list[Access]:
-        return kernel_accesses(_kernel_at(ops, index, "parallel partition"), buffers)
-
-    return hazard_groups(indices, accesses)
+    kernels = {index: _kernel_at(ops, index, "parallel partition") for index in indices}
+    return hazard_groups(indices, lambda index: kernel_accesses(kernels[index], buffers))
 
 
 def kernel_accesses(kernel: PreparedKernel, buffers: Sequence[Buffer]) -> list[Access]:
@@ -133,7 +130,7 @@ def memory_range(buffer: Buffer) -> tuple[object, int, int]:
     """
     storage = buffer.storage
     start = buffer.offset
-    if storage.is_allocated and base_key(storage.device) in HOST_KINDS:
+    if storage.is_allocated and (storage.device == "CPU" or base_key(storage.device) in HOST_KINDS):
         start += storage.address
         return "host", start, start + buffer.nbytes
     return storage.id, start, start + buffer.nbytes
@@ -144,6 +141,8 @@ def launch_dims(kernel: PreparedKernel, changes: Values | None = None) -> Launch
     compiled = kernel.kernel
     if len(kernel.vals) < len(compiled.var_names):
         raise missing_values(kernel)
+    if compiled.dims is not None:
+        return compiled.dims
     values = dict(zip(compiled.var_names, kernel.vals, strict=False))
     if changes:
         values.update(changes)

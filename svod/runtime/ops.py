@@ -9,10 +9,18 @@ A record is changed after `build()` in two ways only: values of variables and re
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from svod.device.launch import LaunchSize, Size3, default_size
+from svod.base.errors import SvodError
+from svod.device.launch import (
+    LaunchDims,
+    LaunchSize,
+    Size3,
+    default_size,
+    resolve_launch_dims,
+)
 from svod.device.spec import CORE_VARIABLE
 from svod.ir import ops as O
 from svod.ir.node import UOp, toposort
@@ -51,6 +59,13 @@ class CompiledKernel:
     address: int = 0  # function pointer of `void kernel(ptr bufs, ptr vals, i64 core)`, or 0
     bytes_moved: int | None = None  # estimates for the profile, at the largest sizes
     flops: int | None = None
+    dims: LaunchDims | None = field(default=None, init=False)  # evaluated, where all are constants
+
+    def __post_init__(self) -> None:
+        sizes = self.global_size + (self.local_size or ())
+        if all(size.op == O.CONST for size in sizes):
+            with suppress(SvodError):  # a launch reports it, with the kernel's id
+                self.dims = resolve_launch_dims(self.global_size, self.local_size, {})
 
     def __repr__(self) -> str:
         return f"CompiledKernel({self.entry_point}, device={self.device})"

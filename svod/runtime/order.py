@@ -138,9 +138,11 @@ def hazard_groups(
     An op goes into the first group after every earlier op it conflicts with: nobody in there
     conflicts with it, and conflicting ops run in schedule order.
     """
+    if len(indices) < 2:
+        return [list(indices)] if indices else []
     touched = {index: accesses(index) for index in indices}
     if not _any_overlap(touched):
-        return [list(indices)] if indices else []
+        return [list(indices)]
     groups: list[list[int]] = []
     for index in indices:
         place = len(groups)
