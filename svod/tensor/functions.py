@@ -36,6 +36,17 @@ from svod.tensor.host import import_dlpack
 from svod.tensor.joining import concatenate as _concatenate
 from svod.tensor.joining import stack as _stack
 from svod.tensor.linear import einsum as einsum
+from svod.tensor.random import Generator as Generator
+from svod.tensor.random import bernoulli as bernoulli
+from svod.tensor.random import manual_seed as manual_seed
+from svod.tensor.random import multinomial as multinomial
+from svod.tensor.random import normal as normal
+from svod.tensor.random import rand as rand
+from svod.tensor.random import rand_like as rand_like
+from svod.tensor.random import randint as randint
+from svod.tensor.random import randn as randn
+from svod.tensor.random import randn_like as randn_like
+from svod.tensor.random import randperm as randperm
 from svod.tensor.tensor import Tensor
 
 cat = spelled(_concatenate)
@@ -82,7 +93,7 @@ _RENAMED = {
     "min": "amin",
     "positive": "__pos__",
     "permute_dims": "permute",
-    "concatenate_with": "cat",
+    "take_along_axis": "take_along_dim",
 }
 _SAME = (
     "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_or "
@@ -94,7 +105,19 @@ _SAME = (
     "matmul dot tensordot outer inner mm bmm mv trace kron vecdot linear "
     "reshape flip roll squeeze unsqueeze permute transpose movedim moveaxis swapaxes flatten "
     "ravel tile tril triu diag diagonal diag_embed chunk split tensor_split unbind pad "
-    "masked_fill clamp broadcast_to narrow repeat_interleave rot90"
+    "masked_fill clamp broadcast_to narrow repeat_interleave rot90 "
+    "argsort topk median kthvalue quantile searchsorted unique bincount "
+    "cumsum cumprod cummax cummin logcumsumexp "
+    "gather scatter scatter_add scatter_reduce index_select index_add take take_along_dim "
+    "masked_select one_hot "
+    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
+    "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d "
+    "softmax log_softmax layer_norm rms_norm batch_norm group_norm instance_norm normalize "
+    "dropout scaled_dot_product_attention "
+    "relu relu6 sigmoid silu gelu elu selu celu leaky_relu prelu softplus logsigmoid mish "
+    "hardtanh hardsigmoid hardswish softsign glu "
+    "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits kl_div"
 )
 
 
@@ -103,7 +126,7 @@ def _define(renamed: dict[str, str], same: str) -> None:
         globals()[name] = _forward(name, method)
 
 
-_define({n: m for n, m in _RENAMED.items() if n != "concatenate_with"}, _SAME)
+_define(_RENAMED, _SAME)
 
 
 def asarray(
@@ -261,6 +284,43 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     return tuple([Tensor(i) for i in np.nonzero(x.numpy())])
 
 
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The values sorted along an axis."""
+    return x.sort(axis, descending).values
+
+
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
+    """The sum up to each place; with include_initial, from 0 on."""
+    return _cumulative(x, "cumsum", 0, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
+) -> Tensor:
+    """The product up to each place; with include_initial, from 1 on."""
+    return _cumulative(x, "cumprod", 1, axis, dtype, include_initial)
+
+
+def _cumulative(
+    x: Tensor, method: str, start: int, axis: int | None, dtype: Any, include_initial: bool
+) -> Tensor:
+    if axis is None and x.ndim > 1:
+        raise ShapeError(f"cumulative functions need an axis for shape {x.shape}")
+    place = axis_of(0 if axis is None else axis, x.ndim)
+    found = getattr(x, method)(place, dtype=dtype)
+    if not include_initial:
+        return found
+    shape = [1 if i == place else n for i, n in enumerate(found.shape)]
+    return cat([full(shape, start, dtype=found.dtype), found], dim=place)
+
+
+def embedding(indices: Tensor, weight: Tensor, /) -> Tensor:
+    """Rows of a matrix at these indices."""
+    return indices.embedding(weight)
+
+
 def realize(*tensors: Tensor, config: Any = None) -> None:
     """Compute several tensors together."""
     from svod.tensor.realize import realize as run
@@ -278,13 +338,6 @@ def prepare(*tensors: Tensor, config: Any = None) -> Any:
 def is_tensor(value: object, /) -> bool:
     """Whether the value is a tensor."""
     return isinstance(value, Tensor)
-
-
-def manual_seed(seed: int) -> None:
-    """Start the random numbers anew."""
-    from svod.tensor.random import manual_seed as start
-
-    start(seed)
 
 
 _HELPERS = {"spelled", "annotations", "Any", "Axis", "Callable", "Scalar", "Sequence", "creation",

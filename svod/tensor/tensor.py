@@ -19,16 +19,24 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
+from svod.tensor.activations import Activations
+from svod.tensor.convolution import Convolution
 from svod.tensor.core import axis_of, device_name, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
+from svod.tensor.cumulative import Cumulative
 from svod.tensor.elementwise import Elementwise
 from svod.tensor.host import Host, describe, import_dlpack, node_of_array, node_of_data
+from svod.tensor.indexed import Indexed
 from svod.tensor.indexing import Indexing
 from svod.tensor.joining import Joining
 from svod.tensor.linear import Linear
+from svod.tensor.losses import Losses
 from svod.tensor.movement import Movement
+from svod.tensor.normalization import Normalization
+from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
 from svod.tensor.registry import buffer_of, register
+from svod.tensor.sorting import Sorting
 from svod.tensor.unary import Unary
 
 if TYPE_CHECKING:
@@ -48,8 +56,24 @@ _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not d
 
 
 class Tensor(
-    Elementwise, Unary, Movement, Joining, Indexing, Reductions, Linear, Creation, Host
-):  # fmt: skip
+    Elementwise,
+    Unary,
+    Activations,
+    Movement,
+    Joining,
+    Indexing,
+    Indexed,
+    Reductions,
+    Cumulative,
+    Sorting,
+    Linear,
+    Convolution,
+    Normalization,
+    Losses,
+    Creation,
+    Random,
+    Host,
+):
     """A lazy array of one dtype on one device: ``Tensor([[1, 2], [3, 4]]).sum(0)``."""
 
     __slots__ = ("__weakref__", "_device", "uop")
@@ -223,6 +247,19 @@ class Tensor(
         self._device = where
         return self
 
+    def copy_(self, source: Any) -> Tensor:
+        """In place: the values of another tensor, broadcast and converted."""
+        value = tensor_of(source, self)
+        return self.become(value.cast(self.dtype).expand(self.shape))
+
+    def fill_(self, value: Any) -> Tensor:
+        """In place: one value everywhere."""
+        return self.copy_(value)
+
+    def zero_(self) -> Tensor:
+        """In place: zeros."""
+        return self.copy_(0)
+
     def become(self, value: Tensor) -> Tensor:
         """Take the value of another tensor of this shape, in this dtype."""
         node = value.uop
@@ -246,9 +283,10 @@ def _in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 _OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
 _METHODS = (
-    "abs add addcdiv addcmul ceil clamp clip cos div exp floor fmod lerp log logical_not "
-    "masked_fill mul neg pow reciprocal remainder round rsqrt sign sin sqrt square sub tan tanh "
-    "tril triu trunc"
+    "abs add addcdiv addcmul bernoulli ceil clamp clip cos div elu exp floor fmod index_add "
+    "index_copy index_fill index_put leaky_relu lerp log logical_not masked_fill "
+    "masked_scatter mul neg pow reciprocal relu remainder round rsqrt scatter scatter_add "
+    "sigmoid sign silu sin sqrt square sub tan tanh tril triu trunc"
 )
 
 

@@ -1,0 +1,139 @@
+"""Activation functions, with the names and arguments of torch.nn.functional."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING
+
+from svod.base.errors import ShapeError
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import const
+from svod.tensor.core import Core, float_node, wrap
+from svod.tensor.elementwise import select
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+class Activations(Core):
+    """relu, gelu, silu, softplus and the rest."""
+
+    __slots__ = ()
+
+    def relu(self: Tensor) -> Tensor:
+        """max(x, 0)."""
+        x = self.uop
+        return wrap(B.binary(O.MAX, x, const(0, x.dtype)), self._device)
+
+    def relu6(self: Tensor) -> Tensor:
+        """min(max(x, 0), 6)."""
+        return self.clamp(0, 6)
+
+    def sigmoid(self: Tensor) -> Tensor:
+        """1 / (1 + exp(-x))."""
+        x = float_node(self.uop)
+        grown = B.binary(O.ADD, B.unary(O.EXP, B.unary(O.NEG, x)), const(1.0, x.dtype))
+        return wrap(B.unary(O.RECIP, grown), self._device)
+
+    def silu(self: Tensor) -> Tensor:
+        """x * sigmoid(x)."""
+        return self * self.sigmoid()
+
+    swish = silu
+
+    def gelu(self: Tensor, approximate: str = "none") -> Tensor:
+        """x times the normal distribution function; "tanh" uses the usual approximation."""
+        if approximate == "none":
+            return self * 0.5 * ((self * sqrt(0.5)).erf() + 1)
+        if approximate != "tanh":
+            raise ShapeError(f"gelu: approximate is 'none' or 'tanh', not {approximate!r}")
+        inner = (self + self * self * self * 0.044715) * sqrt(2 / pi)
+        return self * 0.5 * (inner.tanh() + 1)
+
+    def quick_gelu(self: Tensor) -> Tensor:
+        """x * sigmoid(1.702 x)."""
+        return self * (self * 1.702).sigmoid()
+
+    def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
+        """x above zero, alpha * (exp(x) - 1) below."""
+        low = self.expm1()
+        return select(self > 0, self, low if alpha == 1 else low * alpha)
+
+    def selu(self: Tensor) -> Tensor:
+        """The self-normalising elu."""
+        return self.elu(1.6732632423543772) * 1.0507009873554805
+
+    def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
+        """x above zero, alpha * (exp(x / alpha) - 1) below."""
+        return select(self > 0, self, (self / alpha).expm1() * alpha)
+
+    def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
+        """x above zero, a fraction of it below."""
+        return select(self > 0, self, self * negative_slope)
+
+    def prelu(self: Tensor, weight: Tensor) -> Tensor:
+        """leaky_relu with a slope per channel, which is axis 1."""
+        slope = weight
+        if weight.numel() > 1:
+            slope = weight.reshape([-1 if i == 1 else 1 for i in range(self.ndim)])
+        return select(self > 0, self, self * slope)
+
+    def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+        """log(1 + exp(beta x)) / beta, without overflow."""
+        x = self if beta == 1 else self * beta
+        smooth = x.relu() + (-x.abs()).exp().log1p()
+        found = select(x > threshold, x, smooth)
+        return found if beta == 1 else found / beta
+
+    def logsigmoid(self: Tensor) -> Tensor:
+        """log(sigmoid(x))."""
+        return self.minimum(0) - (-self.abs()).exp().log1p()
+
+    def mish(self: Tensor) -> Tensor:
+        """x * tanh(softplus(x))."""
+        return self * self.softplus().tanh()
+
+    def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+        """x limited to a range."""
+        return self.clamp(min_val, max_val)
+
+    def hardsigmoid(self: Tensor) -> Tensor:
+        """relu6(x + 3) / 6."""
+        return (self + 3).relu6() / 6
+
+    def hardswish(self: Tensor) -> Tensor:
+        """x * relu6(x + 3) / 6."""
+        return self * (self + 3).relu6() / 6
+
+    def softsign(self: Tensor) -> Tensor:
+        """x / (1 + |x|)."""
+        return self / (self.abs() + 1)
+
+    def tanhshrink(self: Tensor) -> Tensor:
+        """x - tanh(x)."""
+        return self - self.tanh()
+
+    def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+        """x, or 0 where |x| is at most lambd."""
+        return select(self.abs() <= lambd, 0.0, self)
+
+    def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
+        """x moved toward zero by lambd, 0 in between."""
+        return select(self > lambd, self - lambd, select(self < -lambd, self + lambd, 0.0))
+
+    def threshold(self: Tensor, threshold: float, value: float) -> Tensor:
+        """x above the threshold, else the value."""
+        return select(self > threshold, self, value)
+
+    def logit(self: Tensor, eps: float | None = None) -> Tensor:
+        """log(x / (1 - x))."""
+        x = self if eps is None else self.clamp(eps, 1 - eps)
+        return (x / (1 - x)).log()
+
+    def glu(self: Tensor, dim: int = -1) -> Tensor:
+        """The first half of an axis times the sigmoid of the second."""
+        if self.shape[dim] % 2:
+            raise ShapeError(f"glu: axis {dim} of {self.shape} has no two halves")
+        a, b = self.chunk(2, dim)
+        return a * b.sigmoid()

@@ -1,0 +1,486 @@
+"""Convolution and pooling over 1 to 3 spatial axes.
+
+``windows`` makes the sliding windows a set of new axes with movement ops alone; a convolution
+is then a product with the weight under a sum, a pooling is a reduction of the window axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import ShapeError
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.ir.reductions import identity
+from svod.tensor.core import Core, integer, nodes_of, numbers, wrap
+from svod.tensor.linear import multiply_sum
+from svod.tensor.pieces import pad_value, tile
+from svod.tensor.reductions import extreme_position, fold
+
+if TYPE_CHECKING:
+    from svod.tensor.sorting import Ordered
+    from svod.tensor.tensor import Tensor
+
+Sizes = int | Sequence[int]
+
+
+def windows(
+    x: UOp, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> UOp:
+    """The last axes (i..) as (o.., k..): output positions and places in the window.
+
+    Repeating an axis of size i and cutting it into rows of length i + d makes row r start d
+    further than row r - 1: element (r, c) is x[r * d + c]. A stride keeps every s-th column.
+    """
+    count = len(kernel)
+    lead, inner = x.shape[:-count], x.shape[-count:]
+    outer = []
+    for i, k, s, d in zip(inner, kernel, stride, dilation, strict=True):
+        if i < d * (k - 1) + 1:
+            raise ShapeError(f"a window of {d * (k - 1) + 1} does not fit an axis of {i}")
+        outer.append(-(-(i - d * (k - 1)) // s))
+    whole = [(0, n) for n in lead]
+    if all(k == 1 and s == 1 for k, s in zip(kernel, stride, strict=True)):
+        return B.reshape(x, (*lead, *outer, *kernel))
+    if all(k <= s and d == 1 for k, s, d in zip(kernel, stride, dilation, strict=True)):
+        cuts = list(zip(inner, outer, stride, strict=True))
+        x = B.shrink(x, (*whole, *[(0, min(i, o * s)) for i, o, s in cuts]))
+        pads = [(0, max(0, o * s - i)) for i, o, s in cuts]
+        x = B.pad(x, (*[(0, 0)] * len(lead), *pads))
+        x = B.reshape(x, (*lead, *[n for _, o, s in cuts for n in (o, s)]))
+        first = [p for o, k in zip(outer, kernel, strict=True) for p in ((0, o), (0, k))]
+        x = B.shrink(x, (*whole, *first))
+        order = [*range(0, 2 * count, 2), *range(1, 2 * count, 2)]
+    else:
+        grown = []  # a longer row where the strided columns would run past its end
+        for i, k, s, d, o in zip(inner, kernel, stride, dilation, outer, strict=True):
+            grown.append(i * (1 + int(o * s > i - d * (k - 1))) + d)
+        repeats = [-(-k * g // i) for k, g, i in zip(kernel, grown, inner, strict=True)]
+        x = tile(x, (*[1] * len(lead), *repeats))
+        x = B.shrink(x, (*whole, *[(0, k * g) for k, g in zip(kernel, grown, strict=True)]))
+        x = B.reshape(x, (*lead, *[n for kg in zip(kernel, grown, strict=True) for n in kg]))
+        sizes = list(zip(kernel, outer, stride, strict=True))
+        x = B.shrink(x, (*whole, *[p for k, o, s in sizes for p in ((0, k), (0, o * s))]))
+        x = B.reshape(x, (*lead, *[n for k, o, s in sizes for n in (k, o, s)]))
+        x = B.shrink(x, (*whole, *[p for k, o, _ in sizes for p in ((0, k), (0, o), (0, 1))]))
+        x = B.reshape(x, (*lead, *[n for k, o, _ in sizes for n in (k, o)]))
+        order = [*range(1, 2 * count, 2), *range(0, 2 * count, 2)]
+    base = len(lead)
+    return B.permute(x, (*range(base), *[base + a for a in order]))
+
+
+def _padding(
+    padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...], stride: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    if padding == "valid":
+        return [(0, 0)] * len(kernel)
+    if padding == "same":
+        if any(s != 1 for s in stride):
+            raise ShapeError(f"padding 'same' needs stride 1, not {stride}")
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return [(t // 2, t - t // 2) for t in totals]
+    if isinstance(padding, str):
+        raise ShapeError(f"padding is numbers, 'same' or 'valid', not {padding!r}")
+    return [(p, p) for p in numbers(padding, len(kernel), "padding")]
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    count: int | None = None,
+) -> Tensor:
+    """The convolution of (batch, channels, *space) with (outputs, channels / groups, *window)."""
+    (node, kernel_node), device = nodes_of([x, weight])
+    space = len(kernel_node.shape) - 2
+    if count is not None and space != count:
+        raise ShapeError(f"conv{count}d needs a weight of {count + 2} axes, not {weight.shape}")
+    if space < 1 or len(node.shape) not in (space + 1, space + 2):
+        raise ShapeError(f"convolution of {x.shape} with a weight of shape {weight.shape}")
+    is_single = len(node.shape) == space + 1
+    if is_single:
+        node = B.reshape(node, (1, *node.shape))
+    outputs, depth, *window = kernel_node.shape
+    kernel = tuple(window)
+    batch, channels = node.shape[:2]
+    groups = integer(groups, "groups")
+    if groups < 1 or channels != depth * groups or outputs % groups:
+        raise ShapeError(
+            f"convolution of {x.shape} with {weight.shape} in {groups} groups: "
+            f"{channels} channels, {depth} per group"
+        )
+    strides, dilations = numbers(stride, space, "stride"), numbers(dilation, space, "dilation")
+    if min(strides) < 1 or min(dilations) < 1:
+        raise ShapeError(f"stride {strides} and dilation {dilations} must be at least 1")
+    pads = _padding(padding, kernel, dilations, strides)
+    if min(min(p) for p in pads) < 0:
+        raise ShapeError(f"padding must be 0 or more, not {pads}")
+    cut = windows(B.pad(node, ((0, 0), (0, 0), *pads)), kernel, strides, dilations)
+    outer = cut.shape[2 : 2 + space]
+    per_group = outputs // groups
+    # (batch, group, output, o.., channel, k..)
+    cut = B.reshape(cut, (batch, groups, 1, depth, *outer, *kernel))
+    order = (0, 1, 2, *range(4, 4 + space), 3, *range(4 + space, 4 + 2 * space))
+    full = (batch, groups, per_group, *outer, depth, *kernel)
+    left = B.expand(B.permute(cut, order), full)
+    shape = (1, groups, per_group, *[1] * space, depth, *kernel)
+    right = B.expand(B.reshape(kernel_node, shape), full)
+    found = multiply_sum(left, right, tuple(range(3 + space, len(full))))
+    found = B.reshape(found, (batch, outputs, *outer))
+    result = wrap(found, device)
+    if bias is not None:
+        result = result + bias.reshape([1, -1, *[1] * space])
+    return result.squeeze(0) if is_single else result
+
+
+def convolve_transposed(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
+    count: int,
+) -> Tensor:
+    """The transpose of a convolution: x spread by the stride, then convolved with the flip."""
+    space = weight.ndim - 2
+    if space != count or x.ndim not in (space + 1, space + 2):
+        raise ShapeError(f"conv_transpose{count}d of {x.shape} with a weight of {weight.shape}")
+    if x.ndim == space + 1:
+        single = convolve_transposed(
+            x.unsqueeze(0), weight, bias, stride, padding, output_padding, groups, dilation, count
+        )
+        return single.squeeze(0)
+    inputs, per_group, *kernel = weight.shape
+    if groups < 1 or inputs % groups or x.shape[1] != inputs:
+        raise ShapeError(f"conv_transpose: {x.shape[1]} channels, weight {weight.shape}")
+    strides, pads = numbers(stride, space, "stride"), numbers(padding, space, "padding")
+    extra = numbers(output_padding, space, "output_padding")
+    dilations = numbers(dilation, space, "dilation")
+    turned = weight.reshape(groups, inputs // groups, per_group, *kernel).transpose(1, 2)
+    turned = turned.reshape(groups * per_group, inputs // groups, *kernel)
+    turned = turned.flip(tuple(range(2, 2 + space)))
+    spread = _spread(x.uop, strides)
+    sizes = zip(kernel, pads, extra, dilations, strict=True)
+    borders = [(d * (k - 1) - p, d * (k - 1) - p + e) for k, p, e, d in sizes]
+    padded = wrap(spread, x._device).pad([(0, 0), (0, 0), *borders])
+    return convolve(padded, turned, bias, 1, 0, dilations, groups)
+
+
+def _spread(x: UOp, strides: tuple[int, ...]) -> UOp:
+    """stride - 1 zeros between the elements of the last axes."""
+    space = len(strides)
+    lead, inner = x.shape[:-space], x.shape[-space:]
+    split = [m for n in inner for m in (n, 1)]
+    pads = [p for s in strides for p in ((0, 0), (0, s - 1))]
+    x = B.pad(B.reshape(x, (*lead, *split)), (*[(0, 0)] * len(lead), *pads))
+    x = B.reshape(x, (*lead, *[n * s for n, s in zip(inner, strides, strict=True)]))
+    cuts = [(0, (n - 1) * s + 1) for n, s in zip(inner, strides, strict=True)]
+    return B.shrink(x, (*[(0, n) for n in lead], *cuts))
+
+
+# -- pooling -----------------------------------------------------------------------------------
+
+
+def _pool_sizes(
+    x: Tensor, count: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[int]]:
+    """Kernel, stride, dilation, padding, and what ceil_mode adds at the end of each axis."""
+    if x.ndim not in (count + 1, count + 2):
+        raise ShapeError(f"pooling over {count} axes of shape {x.shape}")
+    sizes = numbers(kernel, count, "kernel_size")
+    strides = sizes if stride is None or stride == [] else numbers(stride, count, "stride")
+    pads, dilations = numbers(padding, count, "padding"), numbers(dilation, count, "dilation")
+    if min(sizes) < 1 or min(strides) < 1 or min(dilations) < 1:
+        raise ShapeError(f"kernel {sizes}, stride {strides}, dilation {dilations}: at least 1")
+    if any(2 * p > k or p < 0 for p, k in zip(pads, sizes, strict=True)):
+        raise ShapeError(f"pooling: padding {pads} is more than half of the kernel {sizes}")
+    extra = []
+    for i, k, s, p, d in zip(x.shape[-count:], sizes, strides, pads, dilations, strict=True):
+        span = d * (k - 1) + 1
+        outputs = -(-(i + 2 * p - span) // s) + 1
+        if (outputs - 1) * s >= i + p:  # the last window must start inside
+            outputs -= 1
+        extra.append(max(0, (outputs - 1) * s + span - i - 2 * p) if ceil_mode else 0)
+    return sizes, strides, dilations, [(p, p) for p in pads], extra
+
+
+def _borders(x: Tensor, pads: list[tuple[int, int]], extra: list[int]) -> B.Pairs:
+    spatial = [(a, b + e) for (a, b), e in zip(pads, extra, strict=True)]
+    return (*[(0, 0)] * (x.ndim - len(pads)), *spatial)
+
+
+def max_pool(
+    x: Tensor, count: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> Tensor:
+    """The largest element of each window."""
+    sizes, strides, dilations, pads, extra = _pool_sizes(
+        x, count, kernel, stride, padding, dilation, ceil_mode
+    )
+    low = identity(O.MAX, x.dtype)
+    cut = windows(pad_value(x.uop, _borders(x, pads, extra), low), sizes, strides, dilations)
+    axes = tuple(range(x.ndim, x.ndim + count))
+    return wrap(fold(cut, O.MAX, axes, False), x._device)
+
+
+def max_pool_positions(
+    x: Tensor, count: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> Tensor:
+    """Where each largest element is, counted over the flattened spatial axes."""
+    sizes, strides, dilations, pads, extra = _pool_sizes(
+        x, count, kernel, stride, padding, dilation, ceil_mode
+    )
+    borders = _borders(x, pads, extra)
+    cut = windows(pad_value(x.uop, borders, identity(O.MAX, x.dtype)), sizes, strides, dilations)
+    flat = B.reshape(cut, (*cut.shape[: x.ndim], prod(sizes)))
+    best = wrap(extreme_position(flat, O.MAX, x.ndim, True), None)
+    space = x.shape[-count:]
+    line = B.reshape(B.iota(prod(space), dt.int64), space)
+    places = windows(B.pad(line, borders[-count:]), sizes, strides, dilations)
+    outer = places.shape[:count]
+    table = wrap(B.reshape(places, (*outer, prod(sizes))), None)
+    lead = cut.shape[: x.ndim - count]
+    wide = table.expand((*lead, *outer, prod(sizes)))
+    return wrap(wide.gather(-1, best).squeeze(-1).uop, x._device)
+
+
+def avg_pool(
+    x: Tensor,
+    count: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Tensor:
+    """The average of each window."""
+    sizes, strides, dilations, pads, extra = _pool_sizes(
+        x, count, kernel, stride, padding, 1, ceil_mode
+    )
+    borders = _borders(x, pads, extra)
+    cut = windows(B.pad(x.uop, borders), sizes, strides, dilations)
+    axes = tuple(range(x.ndim, x.ndim + count))
+    total = wrap(fold(cut, O.ADD, axes, False), x._device)
+    has_padding = any(a or b for a, b in pads)
+    if divisor is not None:
+        return total / divisor
+    if not any(extra) and (count_include_pad or not has_padding):
+        return total * (1 / prod(sizes))
+    space = x.shape[-count:]
+    if count_include_pad:
+        space = tuple([n + a + b for n, (a, b) in zip(space, pads, strict=True)])
+        edges: list[tuple[int, int]] = [(0, e) for e in extra]
+    else:
+        edges = list(borders[-count:])
+    inside = windows(B.pad(B.full(space, 1, x.dtype), tuple(edges)), sizes, strides, dilations)
+    amount = fold(inside, O.ADD, tuple(range(count, 2 * count)), False)
+    return total / wrap(amount, x._device)
+
+
+def adaptive_pool(x: Tensor, count: int, output: Any, op: int) -> Tensor:
+    """Windows that divide each axis into the wanted number of parts."""
+    wanted = list(output) if isinstance(output, Sequence) else [output] * count
+    node = x.uop
+    for axis, size in enumerate(wanted, x.ndim - count):
+        n = node.shape[axis]
+        parts = n if size is None else integer(size, "output_size")
+        if parts < 1:
+            raise ShapeError(f"adaptive pooling to {parts} parts")
+        if n % parts == 0:
+            shape = node.shape
+            split = B.reshape(node, (*shape[:axis], parts, n // parts, *shape[axis + 1 :]))
+            folded = fold(split, op, (axis + 1,), False)
+            node = _scaled(folded, 1 / (n // parts)) if op == O.ADD else folded
+        else:
+            node = _adaptive_axis(node, axis, parts, op)
+    return wrap(node, x._device)
+
+
+def _scaled(x: UOp, factor: float) -> UOp:
+    return (wrap(x, None) * factor).uop
+
+
+def _adaptive_axis(x: UOp, axis: int, parts: int, op: int) -> UOp:
+    """Part p covers floor(p n / parts) to ceil((p + 1) n / parts)."""
+    n = x.shape[axis]
+    part = wrap(B.reshape(B.iota(parts, dt.int64), (parts, 1)), None)
+    place = wrap(B.reshape(B.iota(n, dt.int64), (1, n)), None)
+    start, stop = part * n // parts, ((part + 1) * n + parts - 1) // parts
+    inside = (place >= start) & (place < stop)
+    shape = x.shape
+    after = len(shape) - axis - 1
+    mask = B.reshape(inside.uop, (*[1] * axis, parts, n, *[1] * after))
+    wide = B.reshape(x, (*shape[:axis], 1, n, *shape[axis + 1 :]))
+    value = wrap(B.full((), identity(op, x.dtype), x.dtype), None).uop
+    masked = B.where(mask, wide, value)
+    folded = fold(masked, op, (axis + 1,), False)
+    if op != O.ADD:
+        return folded
+    width = (stop - start).cast(x.dtype).reshape([*[1] * axis, parts, *[1] * after])
+    return (wrap(folded, None) / width).uop
+
+
+class Convolution(Core):
+    """conv1d-3d, transposed convolution, pooling."""
+
+    __slots__ = ()
+
+    def conv1d(
+        self: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over one spatial axis: (N, C, L) with (O, C / groups, k)."""
+        return convolve(self, weight, bias, stride, padding, dilation, groups, 1)
+
+    def conv2d(
+        self: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over two spatial axes: (N, C, H, W) with (O, C / groups, kh, kw)."""
+        return convolve(self, weight, bias, stride, padding, dilation, groups, 2)
+
+    def conv3d(
+        self: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """Convolution over three spatial axes."""
+        return convolve(self, weight, bias, stride, padding, dilation, groups, 3)
+
+    def conv_transpose1d(
+        self: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Tensor:
+        """Transposed convolution over one spatial axis."""
+        return convolve_transposed(
+            self, weight, bias, stride, padding, output_padding, groups, dilation, 1
+        )
+
+    def conv_transpose2d(
+        self: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Tensor:
+        """Transposed convolution over two spatial axes: weight (C, O / groups, kh, kw)."""
+        return convolve_transposed(
+            self, weight, bias, stride, padding, output_padding, groups, dilation, 2
+        )
+
+    def conv_transpose3d(
+        self: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Tensor:
+        """Transposed convolution over three spatial axes."""
+        return convolve_transposed(
+            self, weight, bias, stride, padding, output_padding, groups, dilation, 3
+        )
+
+
+def _max_pool_method(count: int) -> Any:
+    def method(
+        self: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Tensor | Ordered:
+        given = (self, count, kernel_size, stride, padding, dilation, ceil_mode)
+        values = max_pool(*given)
+        if not return_indices:
+            return values
+        from svod.tensor.sorting import Ordered
+
+        return Ordered(values, max_pool_positions(*given))
+
+    method.__name__ = f"max_pool{count}d"
+    method.__doc__ = f"The largest element of each window over the last {count} axes."
+    return method
+
+
+def _avg_pool_method(count: int) -> Any:
+    def method(
+        self: Tensor,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        return avg_pool(
+            self,
+            count,
+            kernel_size,
+            stride,
+            padding,
+            ceil_mode,
+            count_include_pad,
+            divisor_override,
+        )
+
+    method.__name__ = f"avg_pool{count}d"
+    method.__doc__ = f"The average of each window over the last {count} axes."
+    return method
+
+
+def _adaptive_method(count: int, op: int, name: str) -> Any:
+    def method(self: Tensor, output_size: Any) -> Tensor:
+        return adaptive_pool(self, count, output_size, op)
+
+    method.__name__ = f"adaptive_{name}_pool{count}d"
+    method.__doc__ = f"Pooling of the last {count} axes to the wanted sizes."
+    return method
+
+
+for _count in (1, 2, 3):
+    for _method in (
+        _max_pool_method(_count),
+        _avg_pool_method(_count),
+        _adaptive_method(_count, O.ADD, "avg"),
+        _adaptive_method(_count, O.MAX, "max"),
+    ):
+        setattr(Convolution, _method.__name__, _method)

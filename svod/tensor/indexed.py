@@ -1,0 +1,280 @@
+"""gather, scatter and their relatives: element access by index tensors, with torch's names.
+
+Each is one GATHER or SCATTER node; axes that are not addressed are carried along or indexed by
+their own position, which costs nothing after scheduling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from svod.base.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.tensor.core import (
+    Core,
+    Scalar,
+    axis_of,
+    common_device,
+    integer,
+    scalar_node,
+    tensor_of,
+    wrap,
+)
+from svod.tensor.elementwise import select
+from svod.tensor.indexing import wrap_negative, write
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def _index_node(index: Any, like: Tensor) -> tuple[UOp, str | None]:
+    found = tensor_of(index, like)
+    if not found.dtype.is_int:
+        raise DTypeError(f"an index must hold integers, not {found.dtype.name}")
+    return found.uop, common_device(like._device, found._device)
+
+
+def _all_axes(x: UOp, index: UOp, axis: int, what: str) -> list[UOp]:
+    """One index tensor per axis: the given one for ``axis``, positions for the others."""
+    shape = index.shape
+    if len(shape) != len(x.shape):
+        raise ShapeError(f"{what}: index of shape {shape} for a tensor of shape {x.shape}")
+    found = []
+    for i, (n, size) in enumerate(zip(shape, x.shape, strict=True)):
+        if i == axis:
+            found.append(wrap_negative(index, size))
+            continue
+        if n > size:
+            raise ShapeError(f"{what}: index of shape {shape} exceeds {x.shape} on axis {i}")
+        line = tuple([n if j == i else 1 for j in range(len(shape))])
+        found.append(B.expand(B.reshape(B.iota(n, dt.int64), line), shape))
+    return found
+
+
+def _indexed_axis(x: UOp, axis: int) -> tuple[UOp, tuple[int, ...]]:
+    """x with ``axis`` first, and the permutation that moves it back."""
+    order = (axis, *[a for a in range(len(x.shape)) if a != axis])
+    return B.permute(x, order), tuple(np.argsort(order).tolist())
+
+
+class Indexed(Core):
+    """gather, scatter, take, index_select, one_hot, embedding and relatives."""
+
+    __slots__ = ()
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
+        """``out[i][j] = x[index[i][j]][j]`` for dim 0, and so on; index has x's rank."""
+        node, device = _index_node(index, self)
+        axis = axis_of(dim, self.ndim)
+        if not self.ndim:
+            return wrap(B.broadcast_to(self.uop, node.shape), device)
+        return wrap(B.gather(self.uop, _all_axes(self.uop, node, axis, "gather")), device)
+
+    def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+        """Values picked along an axis; the other axes of the index broadcast."""
+        if dim is None:
+            return self.ravel().gather(0, tensor_of(indices, self).ravel())
+        axis = axis_of(dim, self.ndim)
+        index = tensor_of(indices, self)
+        if index.ndim != self.ndim:
+            raise ShapeError(f"take_along_dim: shapes {self.shape} and {index.shape}")
+        ones = [1 if i == axis else n for i, n in enumerate(index.shape)]
+        mine = [1 if i == axis else n for i, n in enumerate(self.shape)]
+        common = B.broadcast_shapes(tuple(ones), tuple(mine))
+        at = [index.shape[axis] if i == axis else n for i, n in enumerate(common)]
+        wide = [self.shape[axis] if i == axis else n for i, n in enumerate(common)]
+        return self.expand(wide).gather(axis, index.expand(at))
+
+    def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
+        """The slices of an axis that a vector of indices names."""
+        node, device = _index_node(index, self)
+        if len(node.shape) > 1:
+            raise ShapeError(f"index_select takes a vector of indices, not {node.shape}")
+        axis = axis_of(dim, self.ndim)
+        node = wrap_negative(B.reshape(node, (index.numel(),)), self.shape[axis])
+        first, back = _indexed_axis(self.uop, axis)
+        return wrap(B.permute(B.gather(first, [node]), back), device)
+
+    def take(self: Tensor, indices: Any, dim: int | None = None) -> Tensor:
+        """Elements of the flattened tensor, or slices along an axis."""
+        if dim is not None:
+            found = tensor_of(indices, self)
+            axis = axis_of(dim, self.ndim)
+            key = (*[slice(None)] * axis, found)
+            return self[key]
+        return self.ravel()[tensor_of(indices, self)]
+
+    def masked_select(self: Tensor, mask: Tensor) -> Tensor:
+        """The elements where the mask holds, as a vector; the mask is read now."""
+        shape = B.broadcast_shapes(self.shape, mask.shape)
+        return self.expand(shape)[mask.expand(shape)]
+
+    def nonzero(self: Tensor, *, as_tuple: bool = False) -> Any:
+        """The places of elements that are not zero, one row each; the tensor is read now."""
+        found = np.nonzero(np.atleast_1d(self.numpy()))
+        if as_tuple:
+            return tuple([tensor_of(i) for i in found])
+        rows = np.stack(found, 1) if self.ndim else np.zeros((len(found[0]), 0), np.int64)
+        return tensor_of(rows)
+
+    argwhere = nonzero
+
+    def embedding(self: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+        """Rows of ``weight`` at these indices; torch's functional.embedding."""
+        if weight.ndim != 2:
+            raise ShapeError(f"embedding needs a matrix of rows, not {weight.shape}")
+        return weight[self]
+
+    def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
+        """A new last axis that is 1 at the index and 0 elsewhere."""
+        if not self.dtype.is_int:
+            raise DTypeError(f"one_hot takes integers, not {self.dtype.name}")
+        count = integer(num_classes, "num_classes")
+        if count < 0:
+            count = int(self.amax().item()) + 1
+        classes = wrap(B.iota(count, self.dtype), None)
+        return (self.unsqueeze(-1) == classes).cast(dt.int64)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def scatter(
+        self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, reduce: str | None = None
+    ) -> Tensor:
+        """x with ``src`` written where ``index`` points along an axis; the last one wins."""
+        if reduce in ("add", "sum"):
+            return _scatter(self, dim, index, src, "add")
+        if reduce is not None:
+            raise UnsupportedError(f"scatter with reduce={reduce!r}")
+        return _scatter(self, dim, index, src, "set")
+
+    def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+        """x with ``src`` added where ``index`` points along an axis."""
+        return _scatter(self, dim, index, src, "add")
+
+    def scatter_reduce(
+        self: Tensor,
+        dim: int,
+        index: Tensor,
+        src: Tensor,
+        reduce: str,
+        *,
+        include_self: bool = True,
+    ) -> Tensor:
+        """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
+        axis = axis_of(dim, self.ndim)
+        if reduce == "sum" and include_self:
+            return _scatter(self, axis, index, src, "add")
+        return _scatter_fold(self, axis, index, tensor_of(src, self), reduce, include_self)
+
+    def index_add(
+        self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1
+    ) -> Tensor:
+        """x with slices added at the places of a vector of indices."""
+        values = source if alpha == 1 else source * alpha
+        return _index_write(self, dim, index, values, "add")
+
+    def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """x with slices written at the places of a vector of indices."""
+        return _index_write(self, dim, index, source, "set")
+
+    def index_fill(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
+        """x with a number written at the places of a vector of indices."""
+        return _index_write(self, dim, index, value, "set")
+
+    def index_put(
+        self: Tensor, indices: tuple[Any, ...], values: Any, accumulate: bool = False
+    ) -> Tensor:
+        """x after ``x[indices] = values``, or with the values added."""
+        node = write(self, tuple(indices), values, "add" if accumulate else "set")
+        return wrap(node, self._device)
+
+    def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+        """x with the elements of ``source``, in order, where the mask holds."""
+        where = mask.expand(self.shape)
+        place = where.ravel().cast(dt.int64).cumsum(0) - 1
+        values = source.ravel()[place.clamp(0)].reshape(self.shape)
+        return select(where, values.cast(self.dtype), self)
+
+
+def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
+    node, device = _index_node(index, x)
+    axis = axis_of(dim, x.ndim)
+    if isinstance(src, (int, float)):
+        values = B.broadcast_to(scalar_node(src, x.dtype), node.shape)
+    else:
+        source = tensor_of(src, x)
+        device = common_device(device, source._device)
+        if len(source.shape) != len(node.shape):
+            raise ShapeError(f"scatter: index {node.shape} and source {source.shape} differ")
+        values = B.cast(source.uop, x.dtype)
+        values = B.shrink(values, tuple([(0, n) for n in node.shape]))
+    if not x.ndim:
+        raise ShapeError("scatter needs at least 1 axis")
+    indices = _all_axes(x.uop, node, axis, "scatter")
+    return wrap(B.scatter(x.uop, values, indices, mode), device)
+
+
+def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Tensor:
+    node, device = _index_node(index, x)
+    axis = axis_of(dim, x.ndim)
+    if len(node.shape) != 1:
+        raise ShapeError(f"a vector of indices is needed, not shape {node.shape}")
+    first, back = _indexed_axis(x.uop, axis)
+    shape = node.shape + first.shape[1:]
+    if isinstance(source, (int, float)):
+        values = B.broadcast_to(scalar_node(source, x.dtype), shape)
+    else:
+        values, _ = _indexed_axis(B.cast(tensor_of(source, x).uop, x.dtype), axis)
+    found = B.scatter(first, values, [wrap_negative(node, first.shape[0])], mode)
+    return wrap(B.permute(found, back), device)
+
+
+_FOLDS = {"sum": O.ADD, "mean": O.ADD, "prod": O.MUL, "amax": O.MAX, "amin": O.MIN}
+
+
+def _scatter_fold(
+    x: Tensor, axis: int, index: Any, src: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    """Every place looks at all values that point at it: no order, no write conflicts."""
+    if reduce not in _FOLDS:
+        raise IndexingError(f"scatter_reduce: {reduce!r} is not one of {', '.join(_FOLDS)}")
+    op = _FOLDS[reduce]
+    node, device = _index_node(index, x)
+    if len(node.shape) != x.ndim or len(src.shape) != x.ndim:
+        raise ShapeError(f"scatter_reduce: shapes {x.shape}, {node.shape} and {src.shape}")
+    values = B.shrink(B.cast(src.uop, x.dtype), tuple([(0, n) for n in node.shape]))
+    at = wrap_negative(node, x.shape[axis])
+    # (.., places, .., sources): the sources of each line as a new last axis
+    lines = [n if i == axis else node.shape[i] for i, n in enumerate(x.shape)]
+    wide_at = wrap(at, device).movedim(axis, -1).unsqueeze(axis)
+    wide_values = wrap(values, device).movedim(axis, -1).unsqueeze(axis)
+    place = wrap(B.iota(x.shape[axis], at.dtype), None)
+    place = place.reshape([-1 if i == axis else 1 for i in range(x.ndim + 1)])
+    hit = wide_at == place
+    from svod.ir.reductions import identity
+    from svod.tensor.reductions import fold
+
+    start = wrap(scalar_node(identity(op, x.dtype), x.dtype), device)
+    folded = wrap(fold(select(hit, wide_values, start).uop, op, (x.ndim,), False), device)
+    count = hit.sum(-1)
+    inside = x.shrink([(0, n) for n in lines])
+    if include_self:
+        pair = {O.ADD: inside + folded, O.MUL: inside * folded}
+        pair |= {O.MAX: inside.maximum(folded), O.MIN: inside.minimum(folded)}
+        found, count = pair[op], count + 1
+    else:
+        found = folded
+    if reduce == "mean":
+        total = found / count.clamp(1) if x.dtype.kind == "f" else found // count.clamp(1)
+        found = total.cast(x.dtype)
+    found = select(hit.any(-1), found, inside)
+    if tuple(lines) == x.shape:
+        return found
+    return wrap(write(x, tuple([slice(0, n) for n in lines]), found), device)

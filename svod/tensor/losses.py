@@ -1,0 +1,198 @@
+"""Loss functions, with the names and arguments of torch.nn.functional.
+
+``reduction`` is "mean", "sum" or "none". Class losses pick the target's entry by comparing with
+the positions on the class axis, so the pick fuses with the softmax before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import ShapeError
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.tensor.core import Core, Operand, tensor_of, wrap
+from svod.tensor.elementwise import select
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def _reduce(loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "mean":
+        return loss.mean()
+    if reduction == "sum":
+        return loss.sum()
+    if reduction != "none":
+        raise ShapeError(f"reduction is 'mean', 'sum' or 'none', not {reduction!r}")
+    return loss
+
+
+class Losses(Core):
+    """cross_entropy, nll_loss, mse_loss, binary_cross_entropy and relatives."""
+
+    __slots__ = ()
+
+    def cross_entropy(
+        self: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """The loss of logits against class numbers or class probabilities."""
+        axis = 1 if self.ndim > 1 else 0
+        logs = self.log_softmax(axis)
+        goal = tensor_of(target, self)
+        if goal.dtype.kind == "f":
+            return _probability_loss(logs, goal, weight, reduction, label_smoothing, axis)
+        if not label_smoothing:
+            return logs.nll_loss(goal, weight, ignore_index, reduction)
+        return _smoothed_loss(logs, goal, weight, ignore_index, reduction, label_smoothing, axis)
+
+    def nll_loss(
+        self: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> Tensor:
+        """The negative of the log-probability at the target class."""
+        axis = 1 if self.ndim > 1 else 0
+        hit, counts = _targets(self, target, weight, ignore_index, axis)
+        loss = -select(hit, self, 0.0).sum(axis)
+        if weight is None:
+            loss = select(counts, loss, 0.0)
+            scale = counts.cast(self.dtype)
+        else:
+            scale = _class_weights(hit, counts, weight, self, axis)
+            loss = loss * scale
+        if reduction == "mean":
+            return loss.sum() / scale.sum()
+        return _reduce(loss, reduction)
+
+    def mse_loss(self: Tensor, target: Operand, reduction: str = "mean") -> Tensor:
+        """The square of the difference."""
+        return _reduce((self - target).square(), reduction)
+
+    def l1_loss(self: Tensor, target: Operand, reduction: str = "mean") -> Tensor:
+        """The magnitude of the difference."""
+        return _reduce((self - target).abs(), reduction)
+
+    def smooth_l1_loss(
+        self: Tensor, target: Operand, reduction: str = "mean", beta: float = 1.0
+    ) -> Tensor:
+        """Square near zero, straight from beta on."""
+        size = (self - target).abs()
+        if beta == 0:
+            return _reduce(size, reduction)
+        curve = size * size * (0.5 / beta)
+        return _reduce(select(size < beta, curve, size - 0.5 * beta), reduction)
+
+    def huber_loss(
+        self: Tensor, target: Operand, reduction: str = "mean", delta: float = 1.0
+    ) -> Tensor:
+        """Square near zero, straight from delta on."""
+        size = (self - target).abs()
+        line = (size - 0.5 * delta) * delta
+        return _reduce(select(size < delta, size * size * 0.5, line), reduction)
+
+    def binary_cross_entropy(
+        self: Tensor, target: Operand, weight: Any = None, reduction: str = "mean"
+    ) -> Tensor:
+        """The loss of probabilities against targets between 0 and 1; logs are at least -100."""
+        goal = tensor_of(target, self)
+        loss = -(goal * self.log().clamp(-100) + (1 - goal) * (1 - self).log().clamp(-100))
+        return _reduce(loss if weight is None else loss * weight, reduction)
+
+    def binary_cross_entropy_with_logits(
+        self: Tensor,
+        target: Operand,
+        weight: Any = None,
+        reduction: str = "mean",
+        pos_weight: Any = None,
+    ) -> Tensor:
+        """The loss of logits against targets between 0 and 1, without overflow."""
+        goal = tensor_of(target, self)
+        if pos_weight is None:
+            loss = self.relu() - self * goal + (-self.abs()).exp().log1p()
+        else:
+            scale = goal * (tensor_of(pos_weight, self) - 1) + 1
+            loss = (1 - goal) * self - scale * self.logsigmoid()
+        return _reduce(loss if weight is None else loss * weight, reduction)
+
+    def kl_div(
+        self: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
+    ) -> Tensor:
+        """The divergence of a target distribution from these log-probabilities."""
+        if log_target:
+            loss = target.exp() * (target - self)
+        else:
+            loss = select(target > 0, target * (target.log() - self), 0.0)
+        if reduction == "batchmean":
+            return loss.sum() / self.shape[0]
+        return _reduce(loss, reduction)
+
+    def hinge_embedding_loss(
+        self: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
+    ) -> Tensor:
+        """x where the target is 1, max(0, margin - x) where it is -1."""
+        return _reduce(select(target == 1, self, (margin - self).relu()), reduction)
+
+
+def _targets(
+    logs: Tensor, target: Any, weight: Tensor | None, ignore_index: int, axis: int
+) -> tuple[Tensor, Tensor]:
+    """Where the class axis meets the target, and which targets count."""
+    goal = tensor_of(target, logs)
+    shape = logs.shape[:axis] + logs.shape[axis + 1 :]
+    if goal.shape != shape:
+        raise ShapeError(f"targets of shape {goal.shape} for {logs.shape}: {shape} is needed")
+    classes = logs.shape[axis]
+    line = [classes if i == axis else 1 for i in range(logs.ndim)]
+    hit = goal.unsqueeze(axis) == wrap(B.reshape(B.iota(classes, dt.int64), tuple(line)), None)
+    return hit, goal != ignore_index
+
+
+def _class_weights(hit: Tensor, counts: Tensor, weight: Tensor, logs: Tensor, axis: int) -> Tensor:
+    line = [-1 if i == axis else 1 for i in range(logs.ndim)]
+    found = select(hit, weight.reshape(line), 0.0).sum(axis)
+    return select(counts, found, 0.0)
+
+
+def _probability_loss(
+    logs: Tensor,
+    goal: Tensor,
+    weight: Tensor | None,
+    reduction: str,
+    label_smoothing: float,
+    axis: int,
+) -> Tensor:
+    if label_smoothing:
+        goal = goal * (1 - label_smoothing) + label_smoothing / logs.shape[axis]
+    if weight is not None:
+        goal = goal * weight.reshape([-1 if i == axis else 1 for i in range(logs.ndim)])
+    loss = -(logs * goal).sum(axis)
+    return loss.sum() / loss.numel() if reduction == "mean" else _reduce(loss, reduction)
+
+
+def _smoothed_loss(
+    logs: Tensor,
+    goal: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    label_smoothing: float,
+    axis: int,
+) -> Tensor:
+    sharp = logs.nll_loss(goal, weight, ignore_index, "none")
+    hit, counts = _targets(logs, goal, weight, ignore_index, axis)
+    spread = logs
+    scale = counts.cast(logs.dtype)
+    if weight is not None:
+        spread = logs * weight.reshape([-1 if i == axis else 1 for i in range(logs.ndim)])
+        scale = _class_weights(hit, counts, weight, logs, axis)
+    flat = select(counts, -spread.sum(axis), 0.0) / logs.shape[axis]
+    loss = sharp * (1 - label_smoothing) + flat * label_smoothing
+    return loss.sum() / scale.sum() if reduction == "mean" else _reduce(loss, reduction)

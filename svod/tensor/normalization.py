@@ -1,0 +1,212 @@
+"""softmax, normalisation layers and attention, as in torch.nn.functional.
+
+16-bit and narrower floats are computed in float32 and converted at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+from svod.base.errors import ShapeError
+from svod.dtype.convert import dtype_of, finfo
+from svod.ir import build as B
+from svod.tensor.core import Axis, Core, accumulator, axis_of, float_node, integer, shape_of, wrap
+from svod.tensor.elementwise import select
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def _wide(x: Tensor) -> Tensor:
+    node = float_node(x.uop)
+    return wrap(B.cast(node, accumulator(node.dtype)), x._device)
+
+
+def _narrow(found: Tensor, like: Tensor) -> Tensor:
+    return wrap(B.cast(found.uop, float_node(like.uop).dtype), found._device)
+
+
+class Normalization(Core):
+    """softmax, layer_norm, batch_norm, rms_norm, attention."""
+
+    __slots__ = ()
+
+    def softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
+        """exp(x) / sum(exp(x)) over an axis."""
+        x = _wide(self)
+        grown = (x - x.amax(dim, True)).exp()
+        found = grown / grown.sum(dim, True)
+        return _narrow(found, self) if dtype is None else found.cast(dtype_of(dtype))
+
+    def log_softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
+        """log(softmax(x)) without loss."""
+        x = _wide(self)
+        moved = x - x.amax(dim, True)
+        found = moved - moved.exp().sum(dim, True).log()
+        return _narrow(found, self) if dtype is None else found.cast(dtype_of(dtype))
+
+    def softmin(self: Tensor, dim: Axis = -1) -> Tensor:
+        """softmax(-x)."""
+        return (-self).softmax(dim)
+
+    def standardize(self: Tensor, dim: Axis = -1, eps: float = 1e-5) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) over axes."""
+        x = _wide(self)
+        apart = x - x.mean(dim, True)
+        return _narrow(apart * ((apart * apart).mean(dim, True) + eps).rsqrt(), self)
+
+    layernorm = standardize
+
+    def layer_norm(
+        self: Tensor,
+        normalized_shape: int | Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Standardised over the last axes, then scaled and shifted."""
+        axes = _last_axes(self, normalized_shape)
+        return _affine(self.standardize(axes, eps), weight, bias)
+
+    def rms_norm(
+        self: Tensor,
+        normalized_shape: int | Sequence[int],
+        weight: Tensor | None = None,
+        eps: float | None = None,
+    ) -> Tensor:
+        """x / sqrt(mean(x**2) + eps) over the last axes, then scaled."""
+        axes = _last_axes(self, normalized_shape)
+        x = _wide(self)
+        small = finfo(self.dtype if self.dtype.kind == "f" else x.dtype).eps if eps is None else eps
+        return _affine(_narrow(x * ((x * x).mean(axes, True) + small).rsqrt(), self), weight, None)
+
+    def batch_norm(
+        self: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Standardised per channel (axis 1), by running values or, in training, by the batch.
+
+        In training the running values take in the new ones.
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"batch_norm needs a batch and a channel axis, not {self.shape}")
+        axes = tuple([i for i in range(self.ndim) if i != 1])
+        if training or running_mean is None or running_var is None:
+            mean, variance = self.mean(axes), self.var(axes, 0)
+            if training and running_mean is not None and running_var is not None:
+                running_mean.assign(running_mean * (1 - momentum) + mean * momentum)
+                fresh = self.var(axes, 1) * momentum
+                running_var.assign(running_var * (1 - momentum) + fresh)
+        else:
+            mean, variance = running_mean, running_var
+        line = [-1 if i == 1 else 1 for i in range(self.ndim)]
+        scale = (variance + eps).rsqrt()
+        scale = scale if weight is None else scale * weight
+        found = (self - mean.reshape(line)) * scale.reshape(line)
+        return found if bias is None else found + bias.reshape(line)
+
+    def group_norm(
+        self: Tensor,
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Standardised per group of channels (axis 1)."""
+        groups = integer(num_groups, "num_groups")
+        if self.ndim < 2 or groups < 1 or self.shape[1] % groups:
+            raise ShapeError(f"group_norm: {groups} groups of the channels of {self.shape}")
+        x = self.reshape(self.shape[0], groups, -1).standardize(-1, eps).reshape(self.shape)
+        return _per_channel(x, weight, bias)
+
+    def instance_norm(
+        self: Tensor,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        """Standardised per sample and channel."""
+        if self.ndim < 3:
+            raise ShapeError(f"instance_norm needs axes after the channels, not {self.shape}")
+        return _per_channel(self.standardize(tuple(range(2, self.ndim)), eps), weight, bias)
+
+    def normalize(self: Tensor, p: float = 2.0, dim: Axis = 1, eps: float = 1e-12) -> Tensor:
+        """x divided by its norm over an axis, at least eps."""
+        return self / self.norm(p, dim, True).clamp(eps)
+
+    def cosine_similarity(self: Tensor, other: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+        """The cosine of the angle between vectors along an axis."""
+        product = (self * other).sum(dim)
+        sizes = self.norm(2, dim).clamp(eps) * other.norm(2, dim).clamp(eps)
+        return product / sizes
+
+    def dropout(self: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+        """In training, zeros with probability p, the rest scaled by 1 / (1 - p)."""
+        if not 0 <= p <= 1:
+            raise ShapeError(f"dropout: p is a probability, not {p}")
+        if not training or p == 0:
+            return self
+        if p == 1:
+            return self * 0.0
+        from svod.tensor.random import rand_like
+
+        return select(rand_like(self) < p, 0.0, self * (1 / (1 - p)))
+
+    def scaled_dot_product_attention(
+        self: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """softmax(query @ key.T * scale + mask) @ value over the last two axes."""
+        query = self
+        if enable_gqa:
+            groups = query.shape[-3] // key.shape[-3]
+            key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+        factor = 1 / sqrt(query.shape[-1]) if scale is None else scale
+        scores = (query @ key.transpose(-2, -1)) * factor
+        if is_causal:
+            if attn_mask is not None:
+                raise ShapeError("attention: give attn_mask or is_causal, not both")
+            rows, columns = scores.shape[-2:]
+            row = wrap(B.reshape(B.iota(rows), (rows, 1)), None)
+            attn_mask = wrap(B.reshape(B.iota(columns), (1, columns)), None) <= row
+        if attn_mask is not None:
+            if attn_mask.dtype.kind == "b":
+                scores = select(attn_mask, scores, float("-inf"))
+            else:
+                scores = scores + attn_mask
+        return scores.softmax(-1).dropout(dropout_p, dropout_p > 0) @ value
+
+
+def _last_axes(x: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    shape = shape_of((normalized_shape,))
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(f"normalized_shape {shape} is not the end of {x.shape}")
+    return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    scaled = x if weight is None else x * weight
+    return scaled if bias is None else scaled + bias
+
+
+def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    line = [-1 if i == axis_of(1, x.ndim) else 1 for i in range(x.ndim)]
+    return _affine(
+        x,
+        None if weight is None else weight.reshape(line),
+        None if bias is None else bias.reshape(line),
+    )
