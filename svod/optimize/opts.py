@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
-from svod.ir.node import UOp, const, make, variable
+from svod.ir.node import UOp, const, make, toposort, variable
 from svod.ir.reductions import identity
 from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num
 from svod.optimize.graph import extent, new_range, replace_all
@@ -193,6 +193,7 @@ def thread(sink: UOp, r: UOp, cores: int) -> UOp:
     last = make(O.MAX, dt.index, (add(core, num(-(cores - 2))), ZERO))
     once = make(O.RANGE, dt.index, (last,), RangeArg(fresh + 1, r.arg.kind))
     place = add(mul(core, chunk), inner) if chunk > 1 or size % cores else core
+    apart = _apart([e for e in sink.src if r not in e.src[1:]], last, fresh + 2)
     ends = []
     for end in sink.src:
         if r in end.src[1:]:
@@ -202,18 +203,20 @@ def thread(sink: UOp, r: UOp, cores: int) -> UOp:
                 loops = [s for s in loops if s is not inner]
             ends.append(make(O.END, dt.void, (store, *loops)))
         else:
-            store = _only_when(end.src[0], last)
-            ends.append(make(O.END, dt.void, (store, once, *end.src[1:])))
+            store, *loops = replace_all(end, apart).src
+            ends.append(make(O.END, dt.void, (store, once, *loops)))
     return make(O.SINK, dt.void, tuple(ends))
 
 
-def _only_when(store: UOp, flag: UOp) -> UOp:
-    """The store with reductions that run no iteration where the flag is 0."""
-    mapping = {}
-    for node in store.toposort():
-        if node.op == O.REDUCE:
-            for r in node.src[1:]:
-                if r.op == O.RANGE and r.arg.kind is AxisKind.REDUCE:
-                    size = mul(flag, r.src[0])
-                    mapping[r] = make(O.RANGE, dt.index, (size,), r.arg)
-    return replace_all(store, mapping) if mapping else store
+def _apart(ends: list[UOp], flag: UOp, fresh: int) -> dict[UOp, UOp]:
+    """Ranges of their own for stores that run once: a shared loop would take others with it.
+
+    Reductions are not inside the loop that runs once: theirs are empty where the flag is 0.
+    """
+    mapping: dict[UOp, UOp] = {}
+    for node in toposort(ends):
+        if node.op == O.RANGE and node.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE):
+            size = mul(flag, node.src[0]) if node.arg.kind is AxisKind.REDUCE else node.src[0]
+            arg = RangeArg(fresh + len(mapping), node.arg.kind)
+            mapping[node] = make(O.RANGE, dt.index, (size,), arg)
+    return mapping
