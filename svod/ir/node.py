@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
-from svod.base.errors import GraphError
+from svod.base.errors import GraphError, VariableError
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -86,6 +86,59 @@ class UOp:
             self._hash = structural_hash(self)
         return self._hash  # type: ignore[no-any-return]
 
+    # -- sizes: arithmetic on run-time integers, as shapes need it --------------------------------
+
+    def bind(self, value: int) -> UOp:
+        """This variable with a value for the plans made from it."""
+        if self.op != O.DEFINE_VAR:
+            raise GraphError(f"only a Variable can be bound, not {self!r}")
+        _, lo, hi = self.arg
+        if not lo <= value <= hi:
+            raise VariableError(
+                f"variable {self.arg.name}={value} is outside bounds [{lo}, {hi}]"
+            )
+        return make(O.BIND, dt.index, (self, const(value, dt.index)))
+
+    def __add__(self, other: UOp | int) -> UOp | int:
+        return _size(_symbolic().add(self, _node(other)))
+
+    __radd__ = __add__
+
+    def __mul__(self, other: UOp | int) -> UOp | int:
+        return _size(_symbolic().mul(self, _node(other)))
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: UOp | int) -> UOp | int:
+        return _size(_symbolic().sub(self, _node(other)))
+
+    def __rsub__(self, other: int) -> UOp | int:
+        return _size(_symbolic().sub(_node(other), self))
+
+    def __neg__(self) -> UOp | int:
+        return _size(_symbolic().mul(self, -1))
+
+    def __floordiv__(self, other: UOp | int) -> UOp | int:
+        return _size(_symbolic().divide(self, _node(other)))
+
+    def __rfloordiv__(self, other: int) -> UOp | int:
+        return _size(_symbolic().divide(_node(other), self))
+
+    def __mod__(self, other: UOp | int) -> UOp | int:
+        return _size(_symbolic().modulo(self, _node(other)))
+
+    def __lt__(self, other: UOp | int) -> bool:
+        return _decide(self, "<", other)
+
+    def __le__(self, other: UOp | int) -> bool:
+        return not _decide(self, ">", other)
+
+    def __gt__(self, other: UOp | int) -> bool:
+        return _decide(self, ">", other)
+
+    def __ge__(self, other: UOp | int) -> bool:
+        return not _decide(self, "<", other)
+
     def toposort(self) -> list[UOp]:
         """All nodes reachable from here, sources first."""
         return toposort((self,))
@@ -93,6 +146,59 @@ class UOp:
     def replace(self, src: tuple[UOp, ...]) -> UOp:
         """The same operation on other sources."""
         return self if src == self.src else make(self.op, self.dtype, src, self.arg)
+
+
+def _symbolic() -> Any:
+    from svod.ir import symbolic
+
+    return symbolic
+
+
+def _node(value: UOp | int) -> UOp:
+    return value if isinstance(value, UOp) else const(value, dt.index)
+
+
+def _size(node: UOp) -> UOp | int:
+    return node.arg if node.op == O.CONST else node  # type: ignore[no-any-return]
+
+
+def _decide(a: UOp, relation: str, b: UOp | int) -> bool:
+    """Whether a relation between sizes holds for every value of the variables in them."""
+    if a.dtype.kind != "x" or (isinstance(b, UOp) and b.dtype.kind != "x"):
+        raise TypeError("nodes have no order; only sizes can be compared")
+    difference = _symbolic().sub(a, _node(b))
+    lo, hi = difference.vmin, difference.vmax
+    if relation == "<" and (hi < 0 or lo >= 0):
+        return bool(hi < 0)
+    if relation == ">" and (lo > 0 or hi <= 0):
+        return bool(lo > 0)
+    raise VariableError(
+        f"{a!r} {relation} {b!r} depends on the value of a variable: the difference is between "
+        f"{lo} and {hi}"
+    )
+
+
+def largest(size: UOp | int) -> int:
+    """The largest value of a size."""
+    return size.vmax if isinstance(size, UOp) else size  # type: ignore[no-any-return]
+
+
+def is_symbolic(shape: tuple[Any, ...]) -> bool:
+    """Whether a shape holds a run-time size."""
+    return any([isinstance(n, UOp) for n in shape])
+
+
+def stored_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of the memory a tensor is kept in: run-time sizes at their largest."""
+    return tuple([largest(n) for n in shape])
+
+
+def elements(shape: tuple[Any, ...]) -> int:
+    """How many elements a tensor of this shape has at most."""
+    count = 1
+    for n in shape:
+        count *= n.vmax if isinstance(n, UOp) else n
+    return count
 
 
 _tables: list[dict[Any, UOp]] = [{} for _ in range(128)]
@@ -357,14 +463,21 @@ def structural_hash(root: UOp) -> str:
         arg = node.arg
         if type(arg) is float:
             text = struct.pack("<d", arg).hex()
-        elif isinstance(arg, UOp):
-            raise GraphError(f"a node cannot be the argument of {O.NAMES[node.op]}")
         else:
-            text = repr(arg)
+            text = _arg_text(arg)
         src = ",".join([str(numbers[s]) for s in node.src])
         lines.append(f"{node.op} {node.dtype!r} {src} {text}")
     hasher.update("\n".join(lines).encode())
     return hasher.hexdigest()
+
+
+def _arg_text(arg: Any) -> str:
+    """An argument as text; sizes in it by their own structure."""
+    if isinstance(arg, UOp):
+        return f"({arg.content_hash})"
+    if type(arg) is tuple:
+        return "(" + ",".join([_arg_text(a) for a in arg]) + ")"
+    return repr(arg)
 
 
 def depth_first(root: UOp) -> Iterator[UOp]:

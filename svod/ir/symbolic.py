@@ -121,7 +121,7 @@ def mul(a: UOp, b: UOp | int) -> UOp:
     elif a.op == O.CONST:
         a, factor = b, a.arg
     else:
-        return make(O.MUL, _index, (a, b) if a.sn <= b.sn else (b, a))
+        return _product(a, b)
     if factor == 1:
         return a
     if factor == 0:
@@ -134,6 +134,26 @@ def mul(a: UOp, b: UOp | int) -> UOp:
     base, own = _split_coefficient(a)
     factor *= own
     return base if factor == 1 else make(O.MUL, _index, (base, const(factor, _index)))
+
+
+def _product(a: UOp, b: UOp) -> UOp:
+    """Two sizes or counters multiplied: sums are distributed, numbers come out in front."""
+    if a.op == O.ADD or b.op == O.ADD:
+        left, first = terms_of(a)
+        right, second = terms_of(b)
+        total = num(first * second)
+        for x, p in left.items():
+            total = add(total, mul(x, p * second))
+            for y, q in right.items():
+                total = add(total, mul(_product(x, y), p * q))
+        for y, q in right.items():
+            total = add(total, mul(y, q * first))
+        return total
+    x, p = _split_coefficient(a)
+    y, q = _split_coefficient(b)
+    if (x.op, repr(x.arg)) > (y.op, repr(y.arg)):
+        x, y = y, x
+    return mul(make(O.MUL, _index, (x, y)), p * q)
 
 
 def neg(a: UOp) -> UOp:
@@ -228,9 +248,53 @@ def mod(a: UOp, c: int) -> UOp:
     return make(O.MOD, _index, (inner, const(c, _index)))
 
 
+def divide(a: UOp, c: UOp) -> UOp:
+    """a // c for a positive c that may be a run-time size."""
+    if c.op == O.CONST:
+        return idiv(a, c.arg)
+    whole, rest = _multiples(a, c)
+    if rest.vmin >= 0 and (rest.vmax < c.vmin or _is_below(rest, c)):
+        return whole
+    if whole is not ZERO and rest.vmin >= 0:
+        return add(whole, make(O.IDIV, _index, (rest, c)))
+    return make(O.IDIV, _index, (a, c))
+
+
+def modulo(a: UOp, c: UOp) -> UOp:
+    """a % c for a positive c that may be a run-time size."""
+    if c.op == O.CONST:
+        return mod(a, c.arg)
+    _, rest = _multiples(a, c)
+    if rest.vmin >= 0 and (rest.vmax < c.vmin or _is_below(rest, c)):
+        return rest
+    return make(O.MOD, _index, (rest if rest.vmin >= 0 else a, c))
+
+
+def _multiples(a: UOp, c: UOp) -> tuple[UOp, UOp]:
+    """a as whole * c + rest, for the terms that show the factor c."""
+    terms, constant = terms_of(a)
+    whole, rest = ZERO, {}
+    for term, factor in terms.items():
+        if term is c:
+            whole = add(whole, num(factor))
+        elif term.op == O.MUL and c in term.src:
+            other = term.src[0] if term.src[1] is c else term.src[1]
+            whole = add(whole, mul(other, factor))
+        else:
+            rest[term] = factor
+    return whole, from_terms(rest, constant)
+
+
+def _is_below(a: UOp, size: UOp) -> bool:
+    """A loop counter is below the size of its loop."""
+    return a.op == O.RANGE and a.src[0] is size
+
+
 def lt(a: UOp, b: UOp | int) -> UOp:
     """a < b as a bool node, with terms on the left and a constant on the right."""
     if not isinstance(b, int):
+        if _is_below(a, b):
+            return TRUE
         a, b = sub(a, b), 0
     if a.vmax < b:
         return TRUE
@@ -294,10 +358,10 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
             return add(src[0], src[1])
         if op == O.MUL:
             return mul(src[0], src[1])
-        if op == O.IDIV and src[1].op == O.CONST and src[1].arg > 0:
-            return idiv(src[0], src[1].arg)
-        if op == O.MOD and src[1].op == O.CONST and src[1].arg > 0:
-            return mod(src[0], src[1].arg)
+        if op == O.IDIV and src[1].vmin > 0:
+            return divide(src[0], src[1])
+        if op == O.MOD and src[1].vmin > 0:
+            return modulo(src[0], src[1])
         if op == O.CAST and src[0].dtype is _index:
             return src[0]
         if op == O.CAST and src[0].op == O.CONST:

@@ -13,8 +13,11 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, const, make, toposort, variable
 from svod.ir.reductions import identity
-from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num
+from svod.ir.symbolic import ONE, TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, sub
 from svod.optimize.graph import extent, new_range, replace_all
+
+
+Piece = tuple[UOp, tuple[UOp, ...], UOp]  # value of the split range, its new ranges, gate
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,10 @@ class Opt:
 
 def merge(sink: UOp, a: UOp, b: UOp) -> UOp | None:
     """One range for two that always appear as ``a * extent(b) + b``; None when they do not."""
+    if b.src[0].op != O.CONST:
+        return None
     size = extent(b)
-    merged = make(
-        O.RANGE, dt.index, (num(extent(a) * size),), RangeArg(a.arg.id, a.arg.kind)
-    )
+    merged = make(O.RANGE, dt.index, (mul(a.src[0], size),), RangeArg(a.arg.id, a.arg.kind))
     if not _meets(sink, a, b):
         return None
     mapping = {a: idiv(merged, size), b: mod(merged, size)}
@@ -76,11 +79,11 @@ def _meets(sink: UOp, a: UOp, b: UOp) -> bool:
 
 def split(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> UOp:
     """r as an outer loop and an inner axis of ``factor`` and ``kind``, with the rest peeled."""
+    if r.src[0].op != O.CONST:
+        return _replace_by_pieces(sink, r, _run_time_pieces(sink, r, factor, kind))
     size = extent(r)
     whole, rest = divmod(size, factor)
-    if not whole:
-        whole, rest, factor = 0, size, factor
-    pieces: list[tuple[UOp, tuple[UOp, ...], UOp]] = []  # (value of r, ranges, gate)
+    pieces: list[Piece] = []
     if whole:
         inner = new_range(sink, factor, kind)
         if whole == 1:
@@ -103,7 +106,28 @@ def split(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> UOp:
     return _replace_by_pieces(sink, r, pieces)
 
 
-def _replace_by_pieces(sink: UOp, r: UOp, pieces: list[tuple[UOp, tuple[UOp, ...], UOp]]) -> UOp:
+def _run_time_pieces(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> list[Piece]:
+    """Whole tiles, then the rest of a run-time size: masked lanes, or one at a time."""
+    size = r.src[0]
+    whole, rest = idiv(size, factor), mod(size, factor)
+    fresh = new_range(sink, 1, kind).arg.id
+    inner = make(O.RANGE, dt.index, (num(factor),), RangeArg(fresh, kind))
+    outer = make(O.RANGE, dt.index, (whole,), RangeArg(fresh + 1, r.arg.kind))
+    pieces: list[Piece] = [(add(mul(outer, factor), inner), (outer, inner), TRUE)]
+    start = mul(whole, factor)
+    if kind is AxisKind.LANE:
+        lane = make(O.RANGE, dt.index, (num(factor),), RangeArg(fresh + 2, kind))
+        any_left = make(O.MIN, dt.index, (rest, num(1)))
+        once = make(O.RANGE, dt.index, (any_left,), RangeArg(fresh + 3, r.arg.kind))
+        place = add(add(start, once), lane)
+        pieces.append((place, (once, lane), lt(lane, rest)))
+    else:
+        one = make(O.RANGE, dt.index, (rest,), RangeArg(fresh + 2, r.arg.kind))
+        pieces.append((add(start, one), (one,), TRUE))
+    return pieces
+
+
+def _replace_by_pieces(sink: UOp, r: UOp, pieces: list[Piece]) -> UOp:
     ends = []
     for end in sink.src:
         body = _peel_reductions(end, r, pieces)
@@ -122,7 +146,7 @@ def _replace_by_pieces(sink: UOp, r: UOp, pieces: list[tuple[UOp, tuple[UOp, ...
     return make(O.SINK, dt.void, tuple(ends))
 
 
-def _peel_reductions(end: UOp, r: UOp, pieces: list[tuple[UOp, tuple[UOp, ...], UOp]]) -> UOp:
+def _peel_reductions(end: UOp, r: UOp, pieces: list[Piece]) -> UOp:
     reductions = [n for n in end.toposort() if n.op == O.REDUCE and r in n.src[1:]]
     for node in reductions:
         op = node.arg
@@ -181,18 +205,19 @@ def thread(sink: UOp, r: UOp, cores: int) -> UOp:
     if cores < 2:
         return sink
     core = variable(CORE, 0, cores - 1)
-    chunk = -(-size // cores)
-    if size % cores == 0:
-        count = num(chunk)
+    total = r.src[0]
+    chunk = idiv(add(total, num(cores - 1)), cores)
+    if total.op == O.CONST and size % cores == 0:
+        count = chunk
     else:
-        left = add(num(size), mul(core, -chunk))
-        count = make(O.MAX, dt.index, (make(O.MIN, dt.index, (left, num(chunk))), ZERO))
+        left = sub(total, mul(core, chunk))
+        count = make(O.MAX, dt.index, (make(O.MIN, dt.index, (left, chunk)), ZERO))
     fresh = new_range(sink, 1, r.arg.kind).arg.id
     inner = make(O.RANGE, dt.index, (count,), RangeArg(fresh, r.arg.kind))
     # 1 on the last core, 0 on the others
     last = make(O.MAX, dt.index, (add(core, num(-(cores - 2))), ZERO))
     once = make(O.RANGE, dt.index, (last,), RangeArg(fresh + 1, r.arg.kind))
-    place = add(mul(core, chunk), inner) if chunk > 1 or size % cores else core
+    place = core if count is ONE else add(mul(core, chunk), inner)
     apart = _apart([e for e in sink.src if r not in e.src[1:]], last, fresh + 2)
     ends = []
     for end in sink.src:

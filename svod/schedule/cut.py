@@ -9,14 +9,14 @@ Order lives in AFTER: a read of a stored value is ``AFTER(BUFFER, CALL)``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
-from svod.ir.node import UOp, make, toposort
-from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
+from svod.ir.node import UOp, elements, is_symbolic, make, stored_shape, toposort
+from svod.schedule.storage import EFFECTS, LEAVES, decide_storage, whole_of
+from svod.schedule.views import Shape
 
 
 @dataclass(slots=True)
@@ -133,12 +133,11 @@ class _Cutter:
         device = make(O.DEVICE, dt.void, (), self.device.get(node, self.default_device))
         unique = make(O.LUNIQUE, dt.void, (), self.local)
         self.local += 1
-        return make(O.BUFFER, node.dtype, (unique, device), BufferArg(prod(node.shape)))
+        return make(O.BUFFER, node.dtype, (unique, device), BufferArg(elements(node.shape)))
 
     def _storage_of(self, node: UOp) -> UOp:
         """What a call must be given to read this stored value or buffer."""
-        while node.op == O.RESHAPE:
-            node = node.src[0]
+        node = whole_of(node)
         found = self.place.get(node)
         if found is not None:
             return found
@@ -165,18 +164,17 @@ class _Cutter:
             call = self._emit_scatter(node, buffer)
         else:
             value = node.src[0] if node.op == O.CONTIGUOUS else node
-            target = make(O.PARAM, node.dtype, (), ParamArg(0, node.shape))
+            target = _target(node)
             body, arguments = self._body(target, value, node)
             call = self._call(body, buffer, arguments)
         self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
 
     def _is_alias(self, node: UOp) -> bool:
-        while node.op == O.RESHAPE:
-            node = node.src[0]
+        node = whole_of(node)
         return node.op in (O.BUFFER, O.PARAM) or (node in self.stored and node.op != O.ASSIGN)
 
     def _emit_scatter(self, node: UOp, buffer: UOp) -> UOp:
-        target = make(O.PARAM, node.dtype, (), ParamArg(0, node.shape))
+        target = _target(node)
         body, arguments = self._body(target, node.src[0], node)
         first = self._call(body, buffer, arguments)
         place = make(O.AFTER, node.dtype, (buffer, first))
@@ -221,14 +219,14 @@ class _Cutter:
         arguments: list[UOp] = []
         slots: dict[UOp, UOp] = {}
 
-        def parameter(node: UOp, shape: tuple[int, ...]) -> UOp:
+        def parameter(node: UOp, shape: Shape) -> UOp:
             place = self._storage_of(node)
             found = slots.get(place)
             if found is None:
-                arg = ParamArg(slot + len(arguments), (prod(shape),))
+                arg = ParamArg(slot + len(arguments), (elements(shape),))
                 found = slots[place] = make(O.PARAM, node.dtype, (), arg)
                 arguments.append(place)
-            return found if shape == found.arg.shape else make(O.RESHAPE, node.dtype, (found,), shape)
+            return view_as(found, shape)
 
         stack = [(value, False)]
         while stack:
@@ -274,7 +272,23 @@ class _Cutter:
 
 
 def _param(node: UOp, slot: int) -> UOp:
-    return make(O.PARAM, node.dtype, (), ParamArg(slot, node.shape))
+    return make(O.PARAM, node.dtype, (), ParamArg(slot, stored_shape(node.shape)))
+
+
+def _target(node: UOp) -> UOp:
+    """Where a stored value goes: the whole of argument 0."""
+    return view_as(make(O.PARAM, node.dtype, (), ParamArg(0, stored_shape(node.shape))), node.shape)
+
+
+def view_as(memory: UOp, shape: Shape) -> UOp:
+    """Memory as a tensor of this shape; run-time sizes are the front part of the largest ones."""
+    largest_shape = stored_shape(shape)
+    found = memory
+    if found.shape != largest_shape:
+        found = make(O.RESHAPE, memory.dtype, (found,), largest_shape)
+    if not is_symbolic(shape):
+        return found
+    return make(O.SHRINK, memory.dtype, (found,), tuple([(0, n) for n in shape]))
 
 
 def _target_chain(node: UOp) -> set[UOp]:

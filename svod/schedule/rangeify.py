@@ -8,7 +8,6 @@ recurses but indices that are themselves data.
 
 from __future__ import annotations
 
-from math import prod
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
@@ -19,7 +18,7 @@ from svod.ir.reductions import identity
 from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, ge, lt, mul, num, sub
 from svod.schedule.collapse import collapse_reduce
 from svod.schedule.storage import axis_range, output_indices
-from svod.schedule.views import Indices, flatten, source_indices, strides_of
+from svod.schedule.views import Indices, Shape, flatten, node_of, source_indices
 
 Place = tuple[Indices, UOp]  # indices, and the gate under which they are inside the tensor
 Demand = tuple[UOp, Indices, UOp]
@@ -145,12 +144,13 @@ class _Lowering:
         start = 0
         for s in node.src:
             stop = start + s.shape[axis]
-            valid = and_(ge(indices[axis], start), lt(indices[axis], stop))
-            if s.shape[axis] and valid is not FALSE:
+            first, end = node_of(start), node_of(stop)
+            valid = and_(lt(sub(first, indices[axis]), 1), lt(indices[axis], end))
+            if s.shape[axis] != 0 and valid is not FALSE:
                 place = list(indices)
-                place[axis] = ZERO if s.shape[axis] == 1 else add(indices[axis], num(-start))
+                place[axis] = ZERO if s.shape[axis] == 1 else sub(indices[axis], first)
                 children.append((s, tuple(place), and_(gate, valid)))
-                gates.append(lt(indices[axis], stop))
+                gates.append(lt(indices[axis], end))
             start = stop
         extra[node, indices, gate] = tuple(gates)
         return children
@@ -262,7 +262,7 @@ def _as_index(node: UOp) -> UOp | None:
     return None
 
 
-def _data_indices(found: list[UOp], shape: tuple[int, ...]) -> tuple[Indices, UOp]:
+def _data_indices(found: list[UOp], shape: Shape) -> tuple[Indices, UOp]:
     """Index values read from tensors as index nodes, with the gate that keeps them inside."""
     inner = []
     gate = TRUE
@@ -270,7 +270,7 @@ def _data_indices(found: list[UOp], shape: tuple[int, ...]) -> tuple[Indices, UO
         index = _as_index(value)
         if index is None:
             index = make(O.CAST, dt.index, (value,))
-        gate = and_(gate, and_(ge(index, 0), lt(index, size)))
+        gate = and_(gate, and_(ge(index, 0), lt(index, node_of(size))))
         inner.append(ZERO if size == 1 else index)
     return tuple(inner), gate
 
@@ -306,10 +306,3 @@ def _reachable(roots: list[UOp]) -> list[UOp]:
                 found.append(s)
     found.sort(key=lambda n: n.sn)
     return found
-
-
-def elements(shape: tuple[int, ...]) -> int:
-    return prod(shape)
-
-
-__all__ = ["gated", "rangeify", "simplify_value", "strides_of"]

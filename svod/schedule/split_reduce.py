@@ -12,7 +12,7 @@ from math import prod
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ReduceArg
-from svod.ir.node import UOp, make
+from svod.ir.node import UOp, is_symbolic, make
 
 SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
@@ -34,6 +34,8 @@ def split_reductions(sink: UOp) -> UOp:
 def _split(node: UOp) -> UOp:
     source = node.src[0]
     shape = source.shape
+    if is_symbolic(shape):
+        return node
     axes = sorted(node.arg.axes)
     count = prod([shape[a] for a in axes])
     results = prod(node.shape)

@@ -18,9 +18,9 @@ from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
-from svod.ir.node import UOp, make
-from svod.ir.symbolic import ZERO, num
-from svod.schedule.views import Indices, source_indices
+from svod.ir.node import UOp, elements, largest, make
+from svod.ir.symbolic import ZERO
+from svod.schedule.views import Indices, Shape, node_of, source_indices
 
 # Work units: about one vector instruction's share of one element.
 WEIGHT: dict[int, float] = {op: 1.0 for op in O.ELEMENTWISE}
@@ -45,19 +45,35 @@ LEAVES = frozenset(
 Use = tuple[UOp, Indices, tuple[UOp, ...]]  # kernel root, indices, loops around, outermost first
 
 
-def axis_range(number: int, size: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+def axis_range(number: int, size: UOp | int, kind: AxisKind = AxisKind.LOOP) -> UOp:
     """The loop counter of one axis; an axis of one element needs none."""
-    return ZERO if size == 1 else make(O.RANGE, dt.index, (num(size),), RangeArg(number, kind))
+    if size == 1:
+        return ZERO
+    return make(O.RANGE, dt.index, (node_of(size),), RangeArg(number, kind))
 
 
-def output_indices(shape: tuple[int, ...]) -> Indices:
+def output_indices(shape: Shape) -> Indices:
     return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
+
+
+def whole_of(node: UOp) -> UOp:
+    """What a node is all of, under another shape; a run-time size counts as all of its axis."""
+    while node.op == O.RESHAPE or (node.op == O.SHRINK and _is_front(node)):
+        node = node.src[0]
+    return node
+
+
+def _is_front(node: UOp) -> bool:
+    """A SHRINK that only names run-time sizes: memory is laid out for the largest ones."""
+    return all(
+        start == 0 and largest(stop) == size
+        for (start, stop), size in zip(node.arg, node.src[0].shape, strict=True)
+    )
 
 
 def has_storage(node: UOp) -> bool:
     """Whether the node is a whole buffer, perhaps under another shape."""
-    while node.op == O.RESHAPE:
-        node = node.src[0]
+    node = whole_of(node)
     return node.op in (O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.COPY, O.CONTIGUOUS, O.SCATTER)
 
 
@@ -192,12 +208,12 @@ def _evaluations(nest: tuple[UOp, ...]) -> int:
 
 def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UOp]) -> bool:
     work = facts.of[node]
-    elements = prod(node.shape)
+    size = elements(node.shape)
     counts = [_evaluations(nest) for _, _, nest in uses]
     if node.op == O.REDUCE_AXIS:
         heavy = _is_contraction(node)
         for (root, _, nest), count in zip(uses, counts, strict=True):
-            if count > elements:
+            if count > size:
                 return True
             inside = any(r.arg.kind is AxisKind.REDUCE for r in nest)
             if inside and (heavy or count * work > INNER_WORK):
@@ -206,7 +222,7 @@ def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UO
                 return True
         if len(uses) == 1:
             return False
-    elif len(uses) == 1 and counts[0] <= elements:
+    elif len(uses) == 1 and counts[0] <= size:
         return False
     if len(uses) > MAX_USES:
         return True
@@ -214,7 +230,7 @@ def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UO
         return True  # the contraction is stored anyway: store it finished
     total = sum(counts)
     inline = total * work
-    keep = elements * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
+    keep = size * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
     return inline > keep
 
 
@@ -227,7 +243,7 @@ def _is_contraction(node: UOp) -> bool:
         value = value.src[0]
     if value.op != O.MUL or value.src[0] is value.src[1]:
         return False
-    size = prod([value.shape[a] for a in node.arg.axes]) if value.shape else 1
+    size = elements(tuple([value.shape[a] for a in node.arg.axes])) if value.shape else 1
     return size >= 4 and all(_reads_memory(s) for s in value.src)
 
 
@@ -257,9 +273,9 @@ class _Work:
                 if _is_contraction(node):
                     self.carries.add(node)
             elif node.op in O.ELEMENTWISE or node.op in (O.RESHAPE, O.PERMUTE):
-                size = prod(node.shape)
+                size = elements(node.shape)
                 for s in node.src:
-                    if s in self.carries and self.users[s] == 1 and prod(s.shape) == size:
+                    if s in self.carries and self.users[s] == 1 and elements(s.shape) == size:
                         self.carries.add(node)
         self.of = _work_per_element(order, self)
 
@@ -282,12 +298,12 @@ def _work_per_element(order: list[UOp], facts: _Work) -> dict[UOp, float]:
             work[node] = LOAD_COST
         elif op == O.EXPAND:
             # Computed once for all its copies: loops that do not change it are inside.
-            few = 4 * prod(node.src[0].shape) <= prod(node.shape)
+            few = 4 * elements(node.src[0].shape) <= elements(node.shape)
             work[node] = LOAD_COST if few else facts.as_source(node.src[0], work)
         elif op in O.MOVEMENT:
             work[node] = facts.as_source(node.src[0], work)
         elif op == O.REDUCE_AXIS:
-            count = prod([node.src[0].shape[a] for a in node.arg.axes])
+            count = elements(tuple([node.src[0].shape[a] for a in node.arg.axes]))
             work[node] = min(MAX_WORK, count * (facts.as_source(node.src[0], work) + 1.0))
         else:
             total = WEIGHT.get(op, 1.0)

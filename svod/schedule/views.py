@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from svod.base.errors import GraphError
 from svod.ir import ops as O
-from svod.ir.node import UOp
-from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num
+from svod.ir.node import UOp, largest
+from svod.ir.symbolic import TRUE, ZERO, add, and_, divide, lt, modulo, mul, num, sub
 
 Indices = tuple[UOp, ...]
+Shape = tuple[Any, ...]  # sizes: numbers, or index nodes for run-time sizes
 
 
-def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+def node_of(size: UOp | int) -> UOp:
+    """A size as a node."""
+    return size if isinstance(size, UOp) else num(size)
+
+
+def strides_of(shape: Shape) -> Shape:
     """Row-major strides in elements."""
-    strides = [1] * len(shape)
+    strides: list[Any] = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * shape[i + 1]
     return tuple(strides)
 
 
-def flatten(indices: Indices, shape: tuple[int, ...]) -> UOp:
+def flatten(indices: Indices, shape: Shape) -> UOp:
     """The row-major position of an element."""
     offset = ZERO
     for index, stride, size in zip(indices, strides_of(shape), shape, strict=True):
@@ -29,7 +36,7 @@ def flatten(indices: Indices, shape: tuple[int, ...]) -> UOp:
     return offset
 
 
-def _unflatten(offset: UOp, shape: tuple[int, ...]) -> list[UOp]:
+def _unflatten(offset: UOp, shape: Shape) -> list[UOp]:
     indices = [ZERO] * len(shape)
     for i in range(len(shape) - 1, -1, -1):
         if shape[i] == 1:
@@ -37,12 +44,13 @@ def _unflatten(offset: UOp, shape: tuple[int, ...]) -> list[UOp]:
         if prod(shape[:i]) == 1:
             indices[i] = offset
             break
-        indices[i] = mod(offset, shape[i])
-        offset = idiv(offset, shape[i])
+        size = node_of(shape[i])
+        indices[i] = modulo(offset, size)
+        offset = divide(offset, size)
     return indices
 
 
-def reshape_indices(indices: Indices, outer: tuple[int, ...], inner: tuple[int, ...]) -> Indices:
+def reshape_indices(indices: Indices, outer: Shape, inner: Shape) -> Indices:
     """Indices into ``inner`` of the element at ``indices`` of ``outer``, same row-major order.
 
     Axes are matched in the smallest groups of equal size, so untouched axes stay as they are.
@@ -51,7 +59,8 @@ def reshape_indices(indices: Indices, outer: tuple[int, ...], inner: tuple[int, 
     i = j = 0
     while i < len(outer) or j < len(inner):
         first_i, first_j = i, j
-        left = right = 1
+        left: Any = 1
+        right: Any = 1
         if i < len(outer):
             left = outer[i]
             i += 1
@@ -59,7 +68,7 @@ def reshape_indices(indices: Indices, outer: tuple[int, ...], inner: tuple[int, 
             right = inner[j]
             j += 1
         while left != right:
-            if left < right and i < len(outer):
+            if largest(left) < largest(right) and i < len(outer):
                 left *= outer[i]
                 i += 1
             elif j < len(inner):
@@ -92,11 +101,11 @@ def source_indices(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
             moved[axis] = index
         return tuple(moved), TRUE
     if op == O.SHRINK:
-        return tuple([add(i, num(a)) for i, (a, _) in zip(indices, arg, strict=True)]), TRUE
+        return tuple([add(i, node_of(a)) for i, (a, _) in zip(indices, arg, strict=True)]), TRUE
     if op == O.FLIP:
         return tuple(
             [
-                add(mul(i, -1), num(n - 1)) if axis in arg and n != 1 else i
+                sub(node_of(n - 1), i) if axis in arg and n != 1 else i
                 for axis, (i, n) in enumerate(zip(indices, shape, strict=True))
             ]
         ), TRUE
@@ -105,11 +114,12 @@ def source_indices(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
         moved = []
         for i, (before, after), n in zip(indices, arg, shape, strict=True):
             if before or after:
+                start = node_of(before)
                 if before:
-                    valid = and_(valid, ge(i, before))
+                    valid = and_(valid, lt(sub(start, i), 1))
                 if after:
-                    valid = and_(valid, lt(i, before + n))
-                i = add(i, num(-before))
+                    valid = and_(valid, lt(i, node_of(before + n)))
+                i = sub(i, start)
             moved.append(i)
         return tuple(moved), valid
     raise GraphError(f"{O.NAMES[op]} does not move data")
