@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 
 from svod.ir import ops as O
 from svod.ir.node import UOp
@@ -23,7 +22,7 @@ def kernel_name(body: UOp) -> str:
             if word == "matmul" and words and words[-1] == "mul":
                 words.pop()
             words.append(word)
-            reduced = str(prod([node.src[0].shape[a] for a in node.arg.axes]))
+            reduced = "x".join([_size(node.src[0].shape[a]) for a in node.arg.axes])
         elif node.op in O.NAMES:
             words.append(O.NAMES[node.op].lower())
     brief: list[str] = []
@@ -35,11 +34,18 @@ def kernel_name(body: UOp) -> str:
     if len(brief) > 5:
         brief = [*brief[:3], "etc", brief[-1]]
     target = body.src[0].src[0] if body.src and body.src[0].src else body
-    shape = "x".join([str(n) for n in target.shape if n != 1]) or "1"
+    shape = "x".join([_size(n) for n in target.shape if n != 1]) or "1"
     parts = ["_".join(brief), shape]
     if reduced:
         parts.append(reduced)
     return "_".join(parts)
+
+
+def _size(size: object) -> str:
+    """A number, or the names of the variables a run-time size depends on."""
+    if not isinstance(size, UOp):
+        return str(size)
+    return "_".join([n.arg.name for n in size.toposort() if n.op == O.DEFINE_VAR])
 
 
 def _reduction_word(node: UOp) -> str:

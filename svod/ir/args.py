@@ -7,10 +7,6 @@ from itertools import count
 from typing import NamedTuple
 
 
-
-
-
-
 class AxisKind(IntEnum):
     """What a RANGE becomes. The order is the order of the loops, outermost first."""
 

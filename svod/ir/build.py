@@ -17,7 +17,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.args import BufferRef, ReduceArg
-from svod.ir.node import UOp, const, make
+from svod.ir.node import UOp, const, is_symbolic, largest, make, stored_shape
 from svod.ir.reductions import identity
 
 Shape = tuple[int, ...]
@@ -79,6 +79,35 @@ def broadcast_to(x: UOp, shape: Shape) -> UOp:
     if missing:
         x = reshape(x, (1,) * missing + have)
     return expand(x, shape)
+
+
+# -- memory as tensors ---------------------------------------------------------------------------
+
+
+def view_as(memory: UOp, shape: tuple[Any, ...]) -> UOp:
+    """Memory as a tensor of this shape; run-time sizes are the front part of the largest ones."""
+    largest_shape = stored_shape(shape)
+    found = memory
+    if found.shape != largest_shape:
+        found = make(O.RESHAPE, memory.dtype, (found,), largest_shape)
+    if not is_symbolic(shape):
+        return found
+    return make(O.SHRINK, memory.dtype, (found,), tuple([(0, n) for n in shape]))
+
+
+def whole_of(node: UOp) -> UOp:
+    """What a node is all of, under another shape; a run-time size counts as all of its axis."""
+    while node.op == O.RESHAPE or (node.op == O.SHRINK and _is_front(node)):
+        node = node.src[0]
+    return node
+
+
+def _is_front(node: UOp) -> bool:
+    """A SHRINK that only names run-time sizes: memory is laid out for the largest ones."""
+    return all(
+        start == 0 and largest(stop) == size
+        for (start, stop), size in zip(node.arg, node.src[0].shape, strict=True)
+    )
 
 
 # -- joining -----------------------------------------------------------------------------------

@@ -31,7 +31,19 @@ class UOp:
     ones, so sorting by it is a topological order.
     """
 
-    __slots__ = ("_hash", "_ranges", "_shape", "arg", "dtype", "nf", "op", "sn", "src", "vmax", "vmin")
+    __slots__ = (
+        "_hash",
+        "_ranges",
+        "_shape",
+        "arg",
+        "dtype",
+        "nf",
+        "op",
+        "sn",
+        "src",
+        "vmax",
+        "vmin",
+    )
 
     op: int
     dtype: DType
@@ -94,9 +106,7 @@ class UOp:
             raise GraphError(f"only a Variable can be bound, not {self!r}")
         _, lo, hi = self.arg
         if not lo <= value <= hi:
-            raise VariableError(
-                f"variable {self.arg.name}={value} is outside bounds [{lo}, {hi}]"
-            )
+            raise VariableError(f"variable {self.arg.name}={value} is outside bounds [{lo}, {hi}]")
         return make(O.BIND, dt.index, (self, const(value, dt.index)))
 
     def __add__(self, other: UOp | int) -> UOp | int:
@@ -316,7 +326,9 @@ def _integer_bounds(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tu
     if op == O.CAST and src[0].vmin is not None and lo <= src[0].vmin and src[0].vmax <= hi:
         return src[0].vmin, src[0].vmax
     if op == O.IOTA:
-        return 0, max(arg - 1, 0)
+        return 0, max(largest(arg) - 1, 0)
+    if op == O.DEFINE_VAR:
+        return arg.lo, arg.hi
     if op in O.MOVEMENT and op != O.PAD and src[0].vmin is not None:
         return src[0].vmin, src[0].vmax
     return lo, hi
@@ -347,7 +359,17 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
             if s._shape:
                 return s._shape  # type: ignore[no-any-return]
         return _SHAPELESS
-    if op in (O.CAST, O.BITCAST, O.CONTIGUOUS, O.COPY, O.ASSIGN, O.FLIP, O.AFTER, O.SCATTER, O.BIND):
+    if op in (
+        O.CAST,
+        O.BITCAST,
+        O.CONTIGUOUS,
+        O.COPY,
+        O.ASSIGN,
+        O.FLIP,
+        O.AFTER,
+        O.SCATTER,
+        O.BIND,
+    ):
         return src[0]._shape  # type: ignore[no-any-return]
     if op == O.RESHAPE or op == O.EXPAND:
         return arg  # type: ignore[no-any-return]

@@ -20,7 +20,9 @@ COPY: Final = 4  # src: (x, DEVICE). x on another device
 UNIQUE: Final = 5  # arg int: identity of a buffer
 LUNIQUE: Final = 6  # arg int: identity local to a cached schedule
 DEVICE: Final = 7  # arg str: "CPU", "CPU:1"
-PARAM: Final = 8  # src: () or (DEVICE). arg ParamArg(slot, shape): kernel argument; marked: placeholder
+PARAM: Final = (
+    8  # src: () or (DEVICE). arg ParamArg(slot, shape): kernel argument; marked: placeholder
+)
 ASSIGN: Final = 9  # src: (target, value). target (a BUFFER behind movement ops) takes value
 # -- tensor graph: movement ------------------------------------------------------------------
 RESHAPE: Final = 10  # arg: new shape

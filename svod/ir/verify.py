@@ -45,15 +45,21 @@ def verify_tensor_graph(root: UOp, stage: str = "tensor graph") -> None:
             _fail(stage, node, why)
 
 
-def verify_kernel(root: UOp, stage: str = "rangeify", *, shared_loops: bool = False) -> None:
+def verify_kernel(
+    root: UOp, stage: str = "rangeify", *, shared_loops: bool = False, lowered: bool = False
+) -> None:
     """A kernel body holds no tensor op, and its loops, loads and stores are well formed.
 
     A loop is closed once. With ``shared_loops``, for stages after the optimiser has copied a
-    body, several reductions or stores may close the same loop, side by side but not nested.
+    body, several reductions or stores may close the same loop, side by side but not nested, and
+    a reduction may have copies of its value instead of loops.
+    With ``lowered``, indices are machine integers and arguments tell the renderer which form of
+    an operation is meant.
     """
     order = root.toposort()
+    table = _LOWERED if lowered else _COPIED if shared_loops else _KERNEL
     for node in order:
-        why = _check(node, _KERNEL)
+        why = _check(node, table)
         if why is not None:
             _fail(stage, node, why)
     if root.op != O.SINK:
@@ -71,7 +77,7 @@ def _check(node: UOp, table: dict[int, tuple[int, int | None, Check]]) -> str | 
     rule = table.get(node.op)
     if rule is None:
         name = O.NAMES.get(node.op, str(node.op))
-        return f"{name} does not belong into {'kernels' if table is _KERNEL else 'tensor graphs'}"
+        return f"{name} does not belong into {'tensor graphs' if table is _TENSOR else 'kernels'}"
     least, most, check = rule
     if len(node.src) < least or (most is not None and len(node.src) > most):
         upper = "or more" if most is None else f"to {most}"
@@ -95,9 +101,11 @@ def _alu(node: UOp) -> str | None:
     wanted = dt.bool_.vec(operand.lanes) if op in O.COMPARE else operand
     if dtype is not wanted:
         return f"its dtype is {dtype!r}, but its operands make it {wanted!r}"
-    if node.arg is not None:
-        return "it takes no argument"
     return _same_shapes(node)
+
+
+def _plain_alu(node: UOp) -> str | None:
+    return _alu(node) if node.arg is None else "it takes no argument"
 
 
 def _dtypes(src: tuple[UOp, ...]) -> str:
@@ -399,9 +407,9 @@ _WRITABLE_VIEWS: Final = frozenset(
     | {O.CONTIGUOUS, O.COPY, O.SCATTER, O.CUSTOM_FUNCTION}  # whose result is a buffer
 )
 _VALUES: Final[dict[int, tuple[int, int | None, Check]]] = {
-    **dict.fromkeys(O.UNARY, (1, 1, _alu)),
-    **dict.fromkeys(O.BINARY_OPS, (2, 2, _alu)),
-    **dict.fromkeys(O.TERNARY, (3, 3, _alu)),
+    **dict.fromkeys(O.UNARY, (1, 1, _plain_alu)),
+    **dict.fromkeys(O.BINARY_OPS, (2, 2, _plain_alu)),
+    **dict.fromkeys(O.TERNARY, (3, 3, _plain_alu)),
     O.CONST: (0, 0, _constant),
     O.CAST: (1, 1, _cast),
     O.BITCAST: (1, 1, _bitcast),
@@ -467,17 +475,28 @@ def _memory_of(place: UOp) -> UOp:
 
 
 def _index(node: UOp) -> str | None:
+    if node.src[1].dtype.scalar is not dt.index:
+        return f"its offset is {node.src[1].dtype!r}, not index"
+    return _memory_and_gate(node)
+
+
+def _memory_and_gate(node: UOp) -> str | None:
     memory, offset = _memory_of(node), node.src[1]
     if memory.op not in (O.PARAM, O.DEFINE_LOCAL):
         return f"it points into a {O.NAMES[memory.op]}, not a PARAM or DEFINE_LOCAL"
-    if offset.dtype.scalar is not dt.index:
-        return f"its offset is {offset.dtype!r}, not index"
     if node.dtype.scalar is not memory.dtype.scalar:
         return f"its dtype is {node.dtype!r}, but the memory holds {memory.dtype!r}"
     if len(node.src) == 3:
         gate = node.src[2].dtype
-        if gate.scalar is not dt.bool_ or gate.lanes not in (1, offset.dtype.lanes):
+        # A vector at one place has a gate per lane; LOAD and STORE compare the lanes.
+        if gate.scalar is not dt.bool_ or (
+            node.arg != "vector" and gate.lanes not in (1, offset.dtype.lanes)
+        ):
             return f"its gate is {gate!r}, not bool"
+    if node.arg not in (None, "vector", "each"):
+        return f"its argument must be None, 'vector' or 'each', not {node.arg!r}"
+    if node.arg is not None and (offset.dtype.lanes > 1) != (node.arg == "each"):
+        return f"its offset is {offset.dtype!r}, which does not fit {node.arg!r}"
     return None
 
 
@@ -491,6 +510,8 @@ def _place(node: UOp, value: dt.DType, verb: str) -> str | None:
     lanes = place.src[1].dtype.lanes
     if lanes not in (1, value.lanes):
         return f"it {verb} {value.lanes} lanes at {lanes} places"
+    if len(place.src) == 3 and place.src[2].dtype.lanes not in (1, value.lanes):
+        return f"it {verb} {value.lanes} lanes through a gate of {place.src[2].dtype.lanes}"
     return None
 
 
@@ -511,15 +532,17 @@ def _reduce(node: UOp) -> str | None:
     if node.arg not in O.REDUCTIONS or not takes_reduction(node.arg, node.dtype):
         return f"{O.NAMES.get(node.arg, node.arg)} is no reduction over {node.dtype!r}"
     values = [s for s in node.src[1:] if s.op != O.RANGE]
-    ranges = len(node.src) - 1 - len(values)
-    if not ranges:
-        return "it folds over no RANGE"
     if any(s.op == O.RANGE for s in node.src[1 : len(values) + 1]):
         return "its values come first, then its RANGEs"
     for value in (node.src[0], *values):
         if value.dtype is not node.dtype:
             return f"it folds {value.dtype!r} into {node.dtype!r}"
     return None
+
+
+def _reduce_with_loops(node: UOp) -> str | None:
+    has_loop = any(s.op == O.RANGE for s in node.src)
+    return _reduce(node) if has_loop else "it folds over no RANGE"
 
 
 def _accumulator(node: UOp) -> str | None:
@@ -583,6 +606,7 @@ def _lane_reduce(node: UOp) -> str | None:
     return None
 
 
+_OFFSETS: Final = frozenset({dt.int32, dt.int64})  # what index becomes
 _EFFECTS: Final = frozenset({O.STORE, O.END, O.SINK, O.BARRIER})
 _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
     **_VALUES,
@@ -593,7 +617,7 @@ _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.INDEX: (2, 3, _index),
     O.LOAD: (1, 2, _load),
     O.STORE: (2, 2, _store),
-    O.REDUCE: (2, None, _reduce),
+    O.REDUCE: (2, None, _reduce_with_loops),
     O.ACC: (2, None, _accumulator),
     O.END: (1, None, _end),
     O.AFTER: (2, None, _after),
@@ -604,6 +628,73 @@ _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.VECTORIZE: (1, None, _vectorize),
     O.LANE_REDUCE: (1, 1, _lane_reduce),
 }
+
+
+_COPIED: Final[dict[int, tuple[int, int | None, Check]]] = {
+    **_KERNEL,
+    O.REDUCE: (1, None, _reduce),
+}
+
+# -- lowered kernels ---------------------------------------------------------------------------
+
+
+def _lowered_alu(node: UOp) -> str | None:
+    is_literal = node.arg is None and node.src[-1].op == O.CONST  # a harmless second operand
+    if node.arg not in _FORMS.get(node.op, _NO_FORM) and not is_literal:
+        return f"{node.arg!r} is no form of {O.NAMES[node.op]}"
+    return _alu(node)
+
+
+def _lowered_range(node: UOp) -> str | None:
+    if type(node.arg) is not RangeArg or node.dtype is not dt.int64:
+        return f"a lowered loop counter is int64, not {node.dtype!r}"
+    return None if node.src[0].dtype is dt.int64 else f"its size is {node.src[0].dtype!r}"
+
+
+def _lowered_index(node: UOp) -> str | None:
+    offset = node.src[1].dtype
+    if offset is not dt.int64 and (offset.lanes == 1 or offset.scalar not in _OFFSETS):
+        return f"its offset is {offset!r}, not int64 or a vector of int32 or int64"
+    return _memory_and_gate(node)
+
+
+def _lowered_lanes(node: UOp) -> str | None:
+    if node.dtype.scalar not in _OFFSETS or node.arg != node.dtype.lanes:
+        return f"it counts {node.arg!r} lanes in {node.dtype!r}"
+    return None
+
+
+def _lowered_vectorize(node: UOp) -> str | None:
+    if node.arg is None:
+        return _vectorize(node)
+    word, start = node.arg
+    inner = node.src[0].dtype
+    if word != "slice" or len(node.src) != 1 or node.dtype.scalar is not inner.scalar:
+        return f"it makes {node.dtype!r} of {_dtypes(node.src)}"
+    if not 0 <= start <= inner.lanes - node.dtype.lanes:
+        return f"lanes {start} to {start + node.dtype.lanes - 1} are not all in {inner!r}"
+    return None
+
+
+_NO_FORM: Final[tuple[str | None, ...]] = (None,)
+# What the argument of a lowered operation may say; the renderer has one form for each.
+_FORMS: Final[dict[int, tuple[str | None, ...]]] = {
+    O.IDIV: ("trunc", "nonneg"),
+    O.MOD: ("trunc", "nonneg"),
+    O.SHL: ("inrange",),
+    O.SHR: ("inrange",),
+}
+_LOWERED: Final[dict[int, tuple[int, int | None, Check]]] = {
+    **_COPIED,
+    **dict.fromkeys(O.UNARY, (1, 1, _lowered_alu)),
+    **dict.fromkeys(O.BINARY_OPS, (2, 2, _lowered_alu)),
+    **dict.fromkeys(O.TERNARY, (3, 3, _lowered_alu)),
+    O.RANGE: (1, 1, _lowered_range),
+    O.INDEX: (2, 3, _lowered_index),
+    O.LANES: (0, 0, _lowered_lanes),
+    O.VECTORIZE: (1, None, _lowered_vectorize),
+}
+del _LOWERED[O.LANE_REDUCE]  # folded in halves by now
 
 
 def _check_users(order: list[UOp], stage: str) -> None:

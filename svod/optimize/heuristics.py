@@ -6,6 +6,8 @@ were applied. Choices come from shapes, strides, dtypes and the machine.
 
 from __future__ import annotations
 
+import itertools
+
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp
@@ -39,7 +41,7 @@ def merge_adjacent(sink: UOp) -> UOp:
             if node.op not in (O.END, O.REDUCE):
                 continue
             ranges = [s for s in node.src[1:] if s.op == O.RANGE]
-            for a, b in zip(ranges, ranges[1:], strict=False):
+            for a, b in itertools.pairwise(ranges):
                 merged = merge(sink, a, b)
                 if merged is not None:
                     sink, changed = merged, True
@@ -188,9 +190,7 @@ class _Tile:
         self.lanes = 0
 
 
-def _register_tile(
-    shape: _Shape, machine: Machine, lane: UOp | None, own: dict[UOp, UOp]
-) -> _Tile:
+def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[UOp, UOp]) -> _Tile:
     """Output axes kept in registers around a reduction whose operands they share."""
     tile = _Tile()
     heavy = [n for n in shape.reductions if _loads_below(n) >= 2]
@@ -204,9 +204,8 @@ def _register_tile(
     width = machine.lanes(shape.itemsize)
     budget = MAX_ACCUMULATORS if machine.registers >= 32 else 12
     if lane is not None and lane in node.ranges:
-        if not free or extent(lane) < width // 2:
-            if not free:
-                return tile
+        if (not free or extent(lane) < width // 2) and not free:
+            return tile
         vectors = _tile_vectors(extent(lane), width)
         tile.lanes = vectors * width if extent(lane) >= width else 0
         if not tile.lanes:
@@ -311,14 +310,18 @@ def _threads(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
         return sink
     if any(e.src[0].arg == "ordered" for e in sink.src):
         return sink
-    work = sum([evaluations(n) for n in sink.toposort() if n.op == O.INDEX or n.op in O.ELEMENTWISE])
+    work = sum(
+        [evaluations(n) for n in sink.toposort() if n.op == O.INDEX or n.op in O.ELEMENTWISE]
+    )
     if work < THREAD_WORK:
         return sink
     main = max(sink.src, key=lambda e: evaluations(e.src[0]))
     shared = [r for r in main.src[1:] if r.arg.kind is AxisKind.LOOP and r.op == O.RANGE]
     shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
     for r in shared:
-        if extent(r) >= machine.cores * 4 or (extent(r) >= machine.cores and extent(r) % machine.cores == 0):
+        if extent(r) >= machine.cores * 4 or (
+            extent(r) >= machine.cores and extent(r) % machine.cores == 0
+        ):
             applied.append(Opt("THREAD", r.arg.id, machine.cores))
             return thread(sink, r, machine.cores)
     return sink

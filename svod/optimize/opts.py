@@ -16,7 +16,6 @@ from svod.ir.reductions import identity
 from svod.ir.symbolic import ONE, TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, sub
 from svod.optimize.graph import extent, new_range, replace_all
 
-
 Piece = tuple[UOp, tuple[UOp, ...], UOp]  # value of the split range, its new ranges, gate
 
 

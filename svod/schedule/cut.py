@@ -14,8 +14,9 @@ from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
-from svod.ir.node import UOp, elements, is_symbolic, make, stored_shape, toposort
-from svod.schedule.storage import EFFECTS, LEAVES, decide_storage, whole_of
+from svod.ir.build import view_as, whole_of
+from svod.ir.node import UOp, elements, make, stored_shape, toposort
+from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
 
@@ -192,7 +193,9 @@ class _Cutter:
             view = view.src[0]
         if any(v.op in (O.EXPAND, O.PAD) for v in chain):
             raise GraphError("cannot assign to an expanded or padded view: elements would overlap")
-        parameter = make(O.PARAM, node.dtype, (), ParamArg(0, base.shape if view is base else view.shape))
+        parameter = make(
+            O.PARAM, node.dtype, (), ParamArg(0, base.shape if view is base else view.shape)
+        )
         out = parameter
         for v in reversed(chain):
             out = make(v.op, v.dtype, (out,), v.arg)
@@ -278,17 +281,6 @@ def _param(node: UOp, slot: int) -> UOp:
 def _target(node: UOp) -> UOp:
     """Where a stored value goes: the whole of argument 0."""
     return view_as(make(O.PARAM, node.dtype, (), ParamArg(0, stored_shape(node.shape))), node.shape)
-
-
-def view_as(memory: UOp, shape: Shape) -> UOp:
-    """Memory as a tensor of this shape; run-time sizes are the front part of the largest ones."""
-    largest_shape = stored_shape(shape)
-    found = memory
-    if found.shape != largest_shape:
-        found = make(O.RESHAPE, memory.dtype, (found,), largest_shape)
-    if not is_symbolic(shape):
-        return found
-    return make(O.SHRINK, memory.dtype, (found,), tuple([(0, n) for n in shape]))
 
 
 def _target_chain(node: UOp) -> set[UOp]:

@@ -8,7 +8,6 @@ recurses but indices that are themselves data.
 
 from __future__ import annotations
 
-
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O

@@ -68,8 +68,10 @@ def clear_schedule_cache() -> None:
 
 
 def _make(sink: UOp, device: str) -> PreSchedule:
+    _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
     sink = split_reductions(_stored_sources(sink))
+    _verify(sink, "split reductions")
     result = cut(sink, device)
     items = []
     for call in result.calls:
@@ -83,6 +85,13 @@ def _make(sink: UOp, device: str) -> PreSchedule:
     if not items and not result.outputs:
         raise EmptySchedule("there is nothing to compute")
     return PreSchedule(tuple(items), tuple([base_of(o) for o in result.outputs]))
+
+
+def _verify(sink: UOp, stage: str) -> None:
+    if knobs.verify:
+        from svod.ir.verify import verify_tensor_graph  # loaded only where something is checked
+
+        verify_tensor_graph(sink, stage)
 
 
 def _stored_sources(sink: UOp) -> UOp:
@@ -132,4 +141,3 @@ def _is_elementwise_safe(target: UOp, value: UOp) -> bool:
 def kernel_bodies(schedule: PreSchedule) -> list[UOp]:
     """The distinct kernels, in order of first use."""
     return list(dict.fromkeys([i.body for i in schedule.items if i.body.op == O.SINK]))
-

@@ -54,7 +54,9 @@ def _split(node: UOp) -> UOp:
     moved = make(O.RESHAPE, source.dtype, (source,), wide)
     # The outer half of the split axis stays; everything else that was reduced goes first.
     inner = tuple([a if a < axis else a + 1 for a in axes if a != axis] + [axis + 1])
-    partial = make(O.REDUCE_AXIS, node.dtype, (moved,), ReduceArg(node.arg.op, tuple(sorted(inner))))
+    partial = make(
+        O.REDUCE_AXIS, node.dtype, (moved,), ReduceArg(node.arg.op, tuple(sorted(inner)))
+    )
     stored = make(O.CONTIGUOUS, node.dtype, (partial,))
     last = make(O.REDUCE_AXIS, node.dtype, (stored,), ReduceArg(node.arg.op, (axis,)))
     return make(O.RESHAPE, node.dtype, (last,), node.shape)

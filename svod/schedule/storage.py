@@ -18,14 +18,15 @@ from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
-from svod.ir.node import UOp, elements, largest, make
+from svod.ir.build import whole_of
+from svod.ir.node import UOp, elements, make
 from svod.ir.symbolic import ZERO
 from svod.schedule.views import Indices, Shape, node_of, source_indices
 
 # Work units: about one vector instruction's share of one element.
-WEIGHT: dict[int, float] = {op: 1.0 for op in O.ELEMENTWISE}
-WEIGHT.update({op: 4.0 for op in range(O.EXP, O.ERF + 1)})
-WEIGHT.update({op: 6.0 for op in range(O.EXPM1, O.ATANH + 1)})
+WEIGHT: dict[int, float] = dict.fromkeys(O.ELEMENTWISE, 1.0)
+WEIGHT.update(dict.fromkeys(range(O.EXP, O.ERF + 1), 4.0))
+WEIGHT.update(dict.fromkeys(range(O.EXPM1, O.ATANH + 1), 6.0))
 WEIGHT.update(
     {O.DIV: 1.5, O.RECIP: 1.5, O.SQRT: 1.5, O.RSQRT: 2.0, O.POW: 15.0, O.ATAN2: 10.0}
 )  # fmt: skip
@@ -54,21 +55,6 @@ def axis_range(number: int, size: UOp | int, kind: AxisKind = AxisKind.LOOP) -> 
 
 def output_indices(shape: Shape) -> Indices:
     return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
-
-
-def whole_of(node: UOp) -> UOp:
-    """What a node is all of, under another shape; a run-time size counts as all of its axis."""
-    while node.op == O.RESHAPE or (node.op == O.SHRINK and _is_front(node)):
-        node = node.src[0]
-    return node
-
-
-def _is_front(node: UOp) -> bool:
-    """A SHRINK that only names run-time sizes: memory is laid out for the largest ones."""
-    return all(
-        start == 0 and largest(stop) == size
-        for (start, stop), size in zip(node.arg, node.src[0].shape, strict=True)
-    )
 
 
 def has_storage(node: UOp) -> bool:
@@ -177,7 +163,7 @@ def _use_sources(node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...], 
         for s in node.src[1:]:
             use(s, root, indices[:lead], nest)
         # Where it reads depends on data: every loop around may change it.
-        places = tuple([*nest[: len(node.src) - 1]])
+        places = (*nest[: len(node.src) - 1],)
         missing = len(node.src) - 1 - len(places)
         use(node.src[0], root, places + (ZERO,) * missing + indices[lead:], nest)
     else:

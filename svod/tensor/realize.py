@@ -113,7 +113,7 @@ def _wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> None:
             mapping[old] = _assigned(old)
             continue
         base = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
-        mapping[old] = B.reshape(base, old.shape)
+        mapping[old] = B.view_as(base, old.shape)
     registry.replace_nodes(mapping)
 
 

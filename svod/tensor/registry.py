@@ -12,6 +12,7 @@ from weakref import ref
 
 from svod.base.errors import DeviceError
 from svod.ir import ops as O
+from svod.ir.build import whole_of
 from svod.ir.node import UOp, substitute
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ def replace_nodes(mapping: dict[UOp, UOp]) -> None:
 
 def buffer_node(node: UOp) -> UOp | None:
     """The BUFFER a node is, seen through reshapes; None for anything that is computed."""
-    while node.op == O.RESHAPE:
-        node = node.src[0]
+    node = whole_of(node)
     return node if node.op in (O.BUFFER, O.BUFFER_VIEW) else None
 
 
