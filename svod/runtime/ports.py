@@ -229,9 +229,9 @@ def buffer_for(port: Port, value: object, device: str) -> Buffer:
             )
     else:
         array = as_array(port, value)
-        if port.is_written and not array.flags.c_contiguous:
+        if port.is_written and array.flags.num & READABLE != READABLE:
             raise ShapeError(
-                f"{port.name!r} is written by the plan and needs a contiguous array, "
+                f"{port.name!r} is written by the plan and needs an aligned, contiguous array, "
                 f"got strides {array.strides} for shape {array.shape}"
             )
         buffer = Buffer.from_numpy(array, device=device)

@@ -327,7 +327,9 @@ def test_Q16_inputs_that_are_not_contiguous_are_copied(plan):
     plan.bind("y", frozen)
     plan.execute()
     assert plan.outputs["sum"].copyout().tolist() == [1, 3, 5, 7]
-    with pytest.raises(ShapeError, match=r"'sum' is written by the plan and needs a contiguous"):
+    with pytest.raises(
+        ShapeError, match=r"'sum' is written by the plan and needs an aligned, contiguous"
+    ):
         plan.bind("sum", wide[:, 0])
     with pytest.raises(DeviceError, match=r"read-only"):
         plan.bind("sum", frozen)
@@ -379,6 +381,36 @@ def test_Q16_views_of_a_bound_input_follow_it():
     assert plan.output_buffer().copyout().tolist() == [7, 8]
     with pytest.raises(ExecutionError, match=r"cannot bind 'part': it is a view"):
         plan.bind("part", array(1, 2))
+
+
+def test_Q16_views_of_views_follow_too():
+    base = buffer(1, 2, 3, 4)
+    half = base.view(8, 2)
+    builder = ExecutionPlanBuilder("CPU")
+    for number, found in enumerate([base, half, half.view(4, 1), empty(1)]):
+        builder.add_buffer(number, found)
+    builder.add_op(PreparedBufferView(1, [1, 0], 8, 8))
+    builder.add_op(PreparedBufferView(2, [2, 1], 4, 4, [1]))
+    builder.add_op(PreparedCopy(3, [3, 2], [2]))
+    builder.set_output_buffer(3)
+    builder.name_input("x", 0)
+    plan = builder.build()
+    plan.bind("x", array(5, 6, 7, 8))
+    plan.execute()
+    assert plan.output_buffer().copyout().tolist() == [8]
+
+
+def test_Q16_arrays_that_are_not_aligned_are_copied(plan):
+    raw = bytearray(17)
+    crooked = np.frombuffer(raw, np.float32, 4, 1)
+    assert not crooked.flags.aligned and crooked.flags.writeable
+    crooked[:] = [1, 2, 3, 4]
+    plan.bind("x", crooked)
+    plan.execute()
+    assert plan.outputs["sum"].copyout().tolist() == [2, 3, 4, 5]
+    assert plan.inputs["x"].address % 4 == 0
+    with pytest.raises(ShapeError, match=r"'sum' is written by the plan and needs an aligned"):
+        plan.bind("sum", crooked)
 
 
 def test_Q16_ports_with_variables_take_arrays_of_any_allowed_size():

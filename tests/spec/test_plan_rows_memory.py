@@ -160,6 +160,7 @@ def test_T20_what_is_left_alone(mode, tmp_path):
     twin = fresh()
     special = {
         "disk": fresh(device=f"DISK:{path}"),
+        "disk again": fresh(device=f"DISK:{path}"),
         "an offset view": whole.view(4 * KB, KB),
         "allocated": allocated(),
         "an alias": twin,

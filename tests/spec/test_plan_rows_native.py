@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -41,6 +42,30 @@ def test_S24_S33_dependencies_order_native_kernels():
     plan = plan_of([buffer(1, 2, 3, 4), empty(), empty()], ops)
     plan.execute()
     assert plan.output_buffer().copyout().tolist() == [4, 8, 12, 16]
+
+
+def test_S64_native_groups_run_one_after_another():
+    """Each kernel takes some ten microseconds, so any overlap of dependent ones would show."""
+    count = 40
+    ops = [launch(i + 1, native("spin"), [i, i + 1], after=[i] if i else []) for i in range(count)]
+    start = buffer(1)
+    plan = plan_of([start, *[empty(1) for _ in range(count)]], ops)
+    for turn in range(20):
+        start.copyin(np.array([turn], np.float32))
+        plan.execute()
+        assert plan.output_buffer().copyout().tolist() == [turn]
+    profiles = plan.execute_profiled()
+    assert all(a.end_ns <= b.start_ns for a, b in pairwise(profiles))
+
+
+def test_S62_native_kernels_beside_a_threaded_one_run_one_after_another():
+    wide = native("spin", global_size=concrete_size((2, 1, 1)))
+    ops = [launch(0, native("spin"), [0, 1]), launch(1, wide, [0, 2]), launch(2, wide, [0, 3])]
+    plan = plan_of([buffer(1), *[empty(1) for _ in range(3)]], ops)
+    assert plan.groups == ((0, 1, 2),)
+    for _ in range(5):
+        profiles = plan.execute_profiled()
+        assert all(a.end_ns <= b.start_ns for a, b in pairwise(profiles))
 
 
 def threaded(**facts):
@@ -166,6 +191,23 @@ def test_Q10_threads_on_one_native_plan_and_on_replicas():
     for thread in threads:
         thread.join(30)
     assert not wrong and all(found.is_native for found in plans)
+
+
+def test_Q10_runs_of_one_native_plan_never_overlap():
+    """A run reads a state, takes a while, and writes it plus one: runs at once would lose some."""
+    state, one, sums, spun = buffer(0, 0, 0, 0), buffer(1, 1, 1, 1), empty(), empty()
+    slow = [launch(i, native("spin"), [1, 3], after=[i - 1]) for i in range(2, 102)]
+    ops = [launch(1, native("add"), [0, 1, 2]), *slow, PreparedCopy(102, [0, 2], [101])]
+    plan = plan_of([state, one, sums, spun], ops, outputs=[0])
+    assert plan.is_native
+    threads = [
+        threading.Thread(target=lambda: [plan.execute() for _ in range(50)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert state.copyout().tolist() == [200] * 4
 
 
 def test_Q16_bound_memory_reaches_every_use():

@@ -49,6 +49,7 @@ def test_S26_T8_duplicate_ids_mean_the_most_recent_one_before():
     repeated = ops((42, []), (9, [42]), (42, [9]))
     assert execution_order(repeated) == [0, 1, 2]
     assert execution_levels(repeated) == [[0], [1], [2]]
+    assert execution_levels(ops((42, []), (42, [42]), (42, [42]))) == [[0], [1], [2]]
     # The second op 9 depends on the second op 42, not on the first.
     assert execution_levels(ops((42, []), (9, [42]), (42, []), (9, [42]))) == [[0, 2], [1, 3]]
 
