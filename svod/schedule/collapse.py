@@ -33,7 +33,7 @@ def _pick(value: UOp, r: UOp) -> UOp | None:
     place = _solve(condition, r)
     if place is None:
         return None
-    valid = and_(ge(place, 0), lt(place, r.vmax + 1))
+    valid = and_(ge(place, 0), lt(place, r.src[0]))
     result = _at(chosen, r, place, valid)
     if valid is TRUE:
         return result
@@ -59,12 +59,17 @@ def _solve(condition: UOp, r: UOp) -> UOp | None:
     if condition.op != O.EQ:
         return None
     for a, b in (condition.src, condition.src[::-1]):
-        inner = a.src[0] if a.op == O.CAST else a
+        inner = a.src[0] if a.op == O.CAST and _holds(a.dtype, r) else a
         if inner is r and r not in b.ranges and b.dtype.kind in "iux":
             if b.op == O.CAST and b.src[0].dtype is dt.index:
                 return b.src[0]
             return b if b.dtype is dt.index else make(O.CAST, dt.index, (b,))
     return None
+
+
+def _holds(dtype: dt.DType, r: UOp) -> bool:
+    """Whether the counter does not wrap in this dtype: else several places may be equal."""
+    return dtype.kind in "iu" and r.vmax <= dt.integer_limits(dtype)[1]
 
 
 def _at(value: UOp, r: UOp, place: UOp, valid: UOp) -> UOp:

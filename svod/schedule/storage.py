@@ -193,6 +193,8 @@ def _evaluations(nest: tuple[UOp, ...]) -> int:
 
 
 def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UOp]) -> bool:
+    if _is_one_hot(node):
+        return False
     work = facts.of[node]
     size = elements(node.shape)
     counts = [_evaluations(nest) for _, _, nest in uses]
@@ -218,6 +220,20 @@ def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UO
     inline = total * work
     keep = size * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
     return inline > keep
+
+
+def _is_one_hot(node: UOp) -> bool:
+    """A counter compared with data: stored, its sum could not become a load."""
+    if node.op == O.CAST and node.src[0].dtype.kind == "b":
+        node = node.src[0]
+    if node.op != O.EQ:
+        return False
+    for s in node.src:
+        while s.op in O.MOVEMENT or s.op == O.CAST:
+            s = s.src[0]
+        if s.op == O.IOTA:
+            return True
+    return False
 
 
 def _is_contraction(node: UOp) -> bool:

@@ -377,8 +377,7 @@ def matmul(a: Shadow, b: Shadow) -> Shadow:
         error = np.matmul(a.error, np.abs(y) + b.error) + np.matmul(np.abs(x), b.error)
         error = error + (a.shape[-1] + 2) * EPSILON[common.name] * size
         bad = ~np.isfinite(size) | (size > LARGEST[common.name])
-    found = _bounded(array, np.where(bad, np.inf, error), 1.0)
-    return found
+    return _bounded(array, np.where(bad, np.inf, error), 1.0)
 
 
 # -- checking -----------------------------------------------------------------------------------
