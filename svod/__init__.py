@@ -62,17 +62,17 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"module 'svod' has no attribute {name!r}") from None
         found = getattr(found, name, found) if name == "knobs" else found
     else:
-        functions = import_module("svod.tensor.functions")
-        if name not in functions.__all__:
+        namespace = import_module("svod.tensor.functions").NAMESPACE
+        if name not in namespace:
             raise AttributeError(f"module 'svod' has no attribute {name!r}")
-        found = getattr(functions, name)
+        found = namespace[name]
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    functions = import_module("svod.tensor.functions")
-    return sorted({n for n in globals() if not n.startswith("_")} | set(functions.__all__))
+    namespace = import_module("svod.tensor.functions").NAMESPACE
+    return sorted({n for n in globals() if not n.startswith("_")} | set(namespace))
 
 
 __all__ = [

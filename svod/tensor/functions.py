@@ -17,7 +17,7 @@ from svod.dtype.convert import iinfo as iinfo
 from svod.dtype.promotion import result_type as _result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
-from svod.tensor.core import Axis, axis_of, scalar_node, spelled, tensor_of, wrap
+from svod.tensor.core import Axis, axis_of, spelled
 from svod.tensor.creation import arange as arange
 from svod.tensor.creation import empty as empty
 from svod.tensor.creation import empty_like as empty_like
@@ -32,6 +32,7 @@ from svod.tensor.creation import ones_like as ones_like
 from svod.tensor.creation import zeros as zeros
 from svod.tensor.creation import zeros_like as zeros_like
 from svod.tensor.elementwise import select as _select
+from svod.tensor.forwards import FORWARDS
 from svod.tensor.host import import_dlpack
 from svod.tensor.joining import concatenate as _concatenate
 from svod.tensor.joining import stack as _stack
@@ -53,80 +54,6 @@ cat = spelled(_concatenate)
 concat = cat
 stack = spelled(_stack)
 tensor = Tensor
-
-
-def _forward(name: str, method: str) -> Callable[..., Any]:
-    called = getattr(Tensor, method)
-
-    def function(x: Any, /, *args: Any, **options: Any) -> Any:
-        if not isinstance(x, Tensor):
-            x = _beside(x, args[0]) if args else tensor_of(x)
-        return called(x, *args, **options)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = called.__doc__
-    return function
-
-
-def _beside(value: Any, other: Any) -> Tensor:
-    """A first operand that is a number takes the dtype of the tensor it stands beside."""
-    if isinstance(other, Tensor) and isinstance(value, (int, float)):
-        kind = _result_type(other.dtype, value)
-        return wrap(scalar_node(value, kind), other._device)
-    return tensor_of(value)
-
-
-# name in the namespace = name of the method, where they differ
-_RENAMED = {
-    "divide": "div",
-    "multiply": "mul",
-    "subtract": "sub",
-    "negative": "neg",
-    "equal": "eq",
-    "not_equal": "ne",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "bitwise_invert": "bitwise_not",
-    "max": "amax",
-    "min": "amin",
-    "positive": "__pos__",
-    "permute_dims": "permute",
-    "take_along_axis": "take_along_dim",
-}
-_SAME = (
-    "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_or "
-    "bitwise_right_shift bitwise_xor ceil copysign cos cosh erf exp exp2 expm1 floor "
-    "floor_divide fmax fmin fmod hypot isclose isfinite isinf isnan lerp log log10 log1p log2 "
-    "logaddexp logical_and logical_not logical_or logical_xor maximum minimum nan_to_num pow "
-    "reciprocal remainder round rsqrt sign signbit sin sinh sqrt square tan tanh trunc "
-    "any all argmax argmin count_nonzero logsumexp mean prod sum norm amax amin "
-    "matmul dot tensordot outer inner mm bmm mv trace kron vecdot linear "
-    "reshape flip roll squeeze unsqueeze permute transpose movedim moveaxis swapaxes flatten "
-    "ravel tile tril triu diag diagonal diag_embed chunk split tensor_split unbind pad "
-    "masked_fill clamp broadcast_to narrow repeat_interleave rot90 "
-    "argsort topk median kthvalue quantile searchsorted unique bincount "
-    "cumsum cumprod cummax cummin logcumsumexp "
-    "gather scatter scatter_add scatter_reduce index_select index_add take take_along_dim "
-    "masked_select one_hot "
-    "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d "
-    "softmax log_softmax layer_norm rms_norm batch_norm group_norm instance_norm normalize "
-    "dropout scaled_dot_product_attention "
-    "relu relu6 sigmoid silu gelu elu selu celu leaky_relu prelu softplus logsigmoid mish "
-    "hardtanh hardsigmoid hardswish softsign glu "
-    "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy "
-    "binary_cross_entropy_with_logits kl_div"
-)
-
-
-def _define(renamed: dict[str, str], same: str) -> None:
-    for name, method in {**{n: n for n in same.split()}, **renamed}.items():
-        globals()[name] = _forward(name, method)
-
-
-_define(_RENAMED, _SAME)
 
 
 def asarray(
@@ -210,6 +137,7 @@ def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     return x if min is None and max is None else x.clamp(min, max)
 
 
+@spelled
 def var(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
@@ -217,6 +145,7 @@ def var(
     return x.var(axis, correction, keepdims)
 
 
+@spelled
 def std(
     x: Tensor, /, *, axis: Axis = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
@@ -224,6 +153,7 @@ def std(
     return x.std(axis, correction, keepdims)
 
 
+@spelled
 def expand_dims(x: Tensor, /, axis: Any = 0) -> Tensor:
     """x with a new axis of size 1."""
     return x.unsqueeze(axis)
@@ -234,11 +164,13 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
     return x.mT
 
 
+@spelled
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """Each element repeated, as np.repeat; a tensor of counts is read now."""
     return x.repeat_interleave(repeats, axis)
 
 
+@spelled
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, without it."""
     return x.unbind(axis)
@@ -258,6 +190,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
 broadcast_tensors = broadcast_arrays
 
 
+@spelled
 def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
 ) -> Tensor:
@@ -284,11 +217,13 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     return tuple([Tensor(i) for i in np.nonzero(x.numpy())])
 
 
+@spelled
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The values sorted along an axis."""
     return x.sort(axis, descending).values
 
 
+@spelled
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
@@ -296,6 +231,7 @@ def cumulative_sum(
     return _cumulative(x, "cumsum", 0, axis, dtype, include_initial)
 
 
+@spelled
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False
 ) -> Tensor:
@@ -340,10 +276,15 @@ def is_tensor(value: object, /) -> bool:
     return isinstance(value, Tensor)
 
 
-_HELPERS = {"spelled", "annotations", "Any", "Axis", "Callable", "Scalar", "Sequence", "creation",
-            "TYPE_CHECKING", "scalar_node", "tensor_of", "wrap", "axis_of", "dt", "B",
-            "import_dlpack", "DTypeError", "ShapeError"}  # fmt: skip
-for _name, _value in list(globals().items()):
-    if not _name.startswith("_") and _name not in _HELPERS and hasattr(_value, "__code__"):
-        globals()[_name] = spelled(_value)
-__all__ = sorted(n for n in globals() if not n.startswith("_") and n not in _HELPERS)
+_HIDDEN = (  # what this file uses but does not offer
+    "Axis Any Callable DType Sequence ShapeError axis_of dtype_of import_dlpack scalar_node "
+    "spelled tensor_of wrap"
+).split()
+NAMESPACE: dict[str, Any] = {
+    **FORWARDS,
+    **{
+        name: value
+        for name, value in globals().items()
+        if callable(value) and not name.startswith("_") and name not in _HIDDEN
+    },
+}

@@ -235,6 +235,15 @@ class Host(Core):
 
         return dlpack_device(_shared_buffer(self))
 
+    def __reduce__(self: Tensor) -> Any:
+        return type(self), (self.numpy(), None, self._device)
+
+    def __copy__(self: Tensor) -> Tensor:
+        return wrap(self.uop, self._device)
+
+    def __deepcopy__(self: Tensor, memo: Any) -> Tensor:
+        return self.clone()
+
     def __bool__(self: Tensor) -> bool:
         if self.numel() != 1:
             raise ShapeError(
