@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from svod.base.errors import ExecutionError, UnsupportedError
 from svod.device.buffer import Buffer
 from svod.device.launch import concrete_size
+from svod.device.registry import get_device
 from svod.dtype import types as dt
 from svod.runtime import (
     PreparedBufferView,
@@ -426,3 +428,20 @@ def test_T18_execute_twice_gives_the_same_sums():
     for _ in range(2):
         plan.execute()
         assert plan.output_buffer().copyout()[:3].tolist() == [5, 7, 9]
+
+
+def test_T19_repeated_runs_hold_on_to_nothing():
+    """The registry of tensors is a matter of `prepare`; here: no buffer and no byte more."""
+    plan = plan_of(
+        [buffer(1, 2, 3, 4), empty(), empty()],
+        [launch(1, compiled(Calls(double)), [0, 1]), PreparedCopy(2, [2, 1], [1])],
+    )
+    plan.execute()
+    allocator = get_device("CPU").allocator
+    gc.collect()
+    before, buffers, mapping = allocator.counters.live, plan.buffers(), plan.ast_to_buffer_map()
+    for _ in range(100):
+        plan.execute()
+    gc.collect()
+    assert allocator.counters.live <= before
+    assert plan.buffers() == buffers and plan.ast_to_buffer_map() == mapping
