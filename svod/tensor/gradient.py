@@ -56,8 +56,11 @@ def gradient(
     """The gradients of the root with respect to the targets, given the root's own.
 
     ``origin`` says what a BUFFER was computed from, for values that were realised on the way.
+    Constructors merge movement ops, so a target is a node that nothing looks through: a BUFFER,
+    perhaps reshaped, a CONTIGUOUS, a marked or a computed value.
     """
-    wanted = set(targets)
+    bases = [_stored_base(t) for t in targets]
+    wanted = set(bases)
     edges, order = _walk(root, wanted, origin)
     needed: set[UOp] = set()
     for node in order:
@@ -83,8 +86,17 @@ def gradient(
             continue
         for source, part in _parts(node, own, flowing):
             received.setdefault(source, []).append(_fitted(part, source))
-    results = [found.get(t) for t in targets]
+    pairs = zip(targets, [found.get(b) for b in bases], strict=True)
+    results = [None if g is None else B.reshape(g, t.shape) for t, g in pairs]
     return _with_stored(results, stored) if stored else results
+
+
+def _stored_base(node: UOp) -> UOp:
+    """The BUFFER behind reshapes, else the node itself."""
+    base = node
+    while base.op == O.RESHAPE:
+        base = base.src[0]
+    return base if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
 
 
 def _walk(
