@@ -85,7 +85,7 @@ def failure(program: Program, ref_device: bool = False) -> str | None:
         wanted = shadows(program)
     try:
         found = tensors(program)
-        interpreted = [_evaluated(found[i]) for i in program.outputs]
+        interpreted = [evaluated(found[i]) for i in program.outputs]
         if len(program.outputs) > 1:
             svod.realize(*[found[i] for i in program.outputs])
         results = [("CPU", [found[i].numpy() for i in program.outputs])]
@@ -103,7 +103,7 @@ def failure(program: Program, ref_device: bool = False) -> str | None:
     return None
 
 
-def _evaluated(tensor: Any) -> Any:
+def evaluated(tensor: Any) -> Any:
     """The value by the definition of every op."""
     leaves = {}
     for node in tensor.uop.toposort():

@@ -346,7 +346,8 @@ def _folded(name: str, x: Shadow, axes: tuple[int, ...], keepdims: bool) -> Shad
             array = cast_array(fold(np.prod, wide), kind)
             low, high = fold(np.prod, np.minimum(size, 1.0)), fold(np.prod, np.maximum(size, 1.0))
             error = np.abs(_wide(array)) * (count + 2) * unit
-            narrow = (low < 1e-30) & (low != 0) | (high > 1e30) if kind.bits >= 32 else high < 0
+            far = 1e30 if kind.bits <= 32 else 1e300  # partial products may leave the range
+            narrow = (low < 1 / far) & (low != 0) | (high > far)
             error = np.where(narrow | (fold(np.max, x.error) > 0), np.inf, error)
         lost = ~np.isfinite(_wide(array)) & (fold(np.max, x.error) > 0)
     if count == 1 and not x.error.any():
