@@ -42,9 +42,6 @@ __array_api_version__ = "2024.12"
 
 # Names that are modules, loaded when they are asked for.
 _MODULES = {
-    "nn": "svod.nn",
-    "testing": "svod.testing",
-    "linalg": "svod.tensor.linalg",
     "knobs": "svod.base.knobs",
     "errors": "svod.base.errors",
 }
@@ -54,13 +51,8 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'svod' has no attribute {name!r}")
     if name in _MODULES:
-        try:
-            found = import_module(_MODULES[name])
-        except ModuleNotFoundError as error:
-            if error.name != _MODULES[name]:
-                raise
-            raise AttributeError(f"module 'svod' has no attribute {name!r}") from None
-        found = getattr(found, name, found) if name == "knobs" else found
+        found = import_module(_MODULES[name])
+        found = found.knobs if name == "knobs" else found
     else:
         namespace = import_module("svod.tensor.functions").NAMESPACE
         if name not in namespace:
@@ -72,7 +64,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     namespace = import_module("svod.tensor.functions").NAMESPACE
-    return sorted({n for n in globals() if not n.startswith("_")} | set(namespace))
+    return sorted({*__all__, *_MODULES, *namespace})
 
 
 __all__ = [

@@ -276,10 +276,10 @@ def is_tensor(value: object, /) -> bool:
     return isinstance(value, Tensor)
 
 
-_HIDDEN = (  # what this file uses but does not offer
-    "Axis Any Callable DType Sequence ShapeError axis_of dtype_of import_dlpack scalar_node "
-    "spelled tensor_of wrap"
-).split()
+_HIDDEN = {  # what this file uses but does not offer
+    *("Any", "Axis", "Callable", "DType", "Sequence", "ShapeError", "axis_of", "dtype_of"),
+    *("import_dlpack", "spelled"),
+}
 NAMESPACE: dict[str, Any] = {
     **FORWARDS,
     **{

@@ -110,6 +110,18 @@ def _cast(array: Array, dtype: DType, copy: bool) -> tuple[Array, bool]:
     return found, copy and found is array
 
 
+def copied(node: UOp) -> UOp:
+    """The same value; memory is copied now, for somebody may write to it later."""
+    buffer = buffer_of(node)
+    if buffer is None:
+        return node
+    from svod.device.buffer import Buffer
+
+    twin = Buffer.new(buffer.device, buffer.size, buffer.dtype)
+    twin.copy_from(buffer)
+    return B.view_as(B.new_buffer(buffer.size, buffer.dtype, buffer.device, twin), node.shape)
+
+
 def import_dlpack(source: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of an object with ``__dlpack__``; shared when it can be."""
     from svod.device.dlpack import from_dlpack

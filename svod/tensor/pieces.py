@@ -1,5 +1,4 @@
-"""Node-level pieces that several families share: cuts, borders, repetition, joining.
-"""
+"""Node-level pieces that several families share: cuts, borders, repetition, joining."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from svod.tensor.core import axis_of, device_name, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
 from svod.tensor.elementwise import Elementwise
-from svod.tensor.host import Host, describe, import_dlpack, node_of_array, node_of_data
+from svod.tensor.host import Host, copied, describe, import_dlpack, node_of_array, node_of_data
 from svod.tensor.indexed import Indexed
 from svod.tensor.indexing import Indexing
 from svod.tensor.joining import Joining
@@ -85,9 +85,7 @@ class Tensor(
     def __init__(self, data: Any, dtype: Any = None, device: str | None = None) -> None:
         where = device_name(device)
         if isinstance(data, Tensor):
-            node, here = data.uop, data._device
-            if node.op in (O.BUFFER, O.RESHAPE):
-                node = B.contiguous(node)  # a copy, for the buffer may be written to
+            node, here = copied(data.uop), data._device
             if dtype is not None:
                 node = B.cast(node, dtype_of(dtype))
             if where is not None and here is not None and where != here:

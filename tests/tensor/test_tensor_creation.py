@@ -16,7 +16,7 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.dtype.convert import dtype_of, to_numpy
 from svod.tensor import registry
 from svod.tensor.random import Generator
-from tests.tensor.check import ALL, Cases, array, pair, value
+from tests.tensor.check import ALL, USES_EVALUATE, Cases, array, pair, value
 
 
 def test_constants_and_ranges():
@@ -117,6 +117,10 @@ def test_sharing_and_copying():
         copied.copyin(np.zeros(3, np.float32))
     with pytest.raises(DTypeError):
         copied.copyin(np.zeros(4))
+    before = (Tensor(copied), copied.clone())
+    copied.copyin(np.zeros(4, np.float32))
+    for twin in before:
+        assert twin.tolist() == [0, 1, 2, 3]
     twin = svod.from_dlpack(a)
     a[2] = 9
     assert twin.numpy()[2] == 9
@@ -206,6 +210,30 @@ def test_nodes_are_replaced_in_every_tensor():
     registry.replace_nodes({y.uop: replacement.uop})
     assert y.uop is replacement.uop
     assert value(z).tolist() == [20.0, 40.0]
+
+
+@pytest.mark.skipif(USES_EVALUATE, reason="the meaning of a graph writes nothing")
+def test_assign_writes_into_the_memory():
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    view = x.array_view()
+    x.assign(x + 1).realize()
+    assert view.tolist() == [[2, 3], [4, 5]]
+    x[:, 1:].assign(Tensor([[7.0], [8.0]])).realize()
+    assert view.tolist() == [[2, 7], [4, 8]]
+    assert x.tolist() == [[2, 7], [4, 8]]
+    x.assign(x.T).realize()
+    assert view.tolist() == [[2, 4], [7, 8]]
+
+
+@pytest.mark.skipif(USES_EVALUATE, reason="prepares a plan")
+def test_prepared_plans_run_again_with_new_inputs():
+    x = Tensor(np.zeros(3, np.float32))
+    y = (x * 2 + 1).sum()
+    plan = y.prepare()
+    for start in (0.0, 5.0):
+        x.copyin(np.full(3, start, np.float32))
+        plan.execute()
+        assert y.item() == 6 * start + 3
 
 
 def test_assign_targets_the_buffer():
