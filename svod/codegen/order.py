@@ -17,28 +17,32 @@ from svod.optimize.graph import replace_all
 
 
 def separate_loops(sink: UOp) -> UOp:
-    """Reductions over one range at different places get ranges of their own."""
+    """Reductions over one range at different places get ranges of their own, one per place."""
     while True:
         owner: dict[UOp, frozenset[UOp]] = {}
-        clash: tuple[UOp, list[UOp]] | None = None
         order = sink.toposort()
+        fresh = 1 + max([n.arg.id for n in order if n.op == O.RANGE], default=0)
+        moved: dict[tuple[UOp, frozenset[UOp]], UOp] = {}
+        groups: dict[tuple[tuple[UOp, UOp], ...], list[UOp]] = {}
         for node in reversed(order):
             if node.op != O.REDUCE:
                 continue
             closed = [s for s in node.src if s.op == O.RANGE]
             wrong = [r for r in closed if owner.setdefault(r, node.ranges) != node.ranges]
+            for r in wrong:
+                if (r, node.ranges) not in moved:
+                    arg = RangeArg(fresh + len(moved), r.arg.kind)
+                    moved[r, node.ranges] = make(O.RANGE, r.dtype, r.src, arg)
             if wrong:
-                clash = (node, wrong)
-                break
-        if clash is None:
+                mapping = tuple([(r, moved[r, node.ranges]) for r in wrong])
+                groups.setdefault(mapping, []).append(node)
+        if not groups:
             return sink
-        node, wrong = clash
-        fresh = 1 + max([n.arg.id for n in order if n.op == O.RANGE])
-        mapping = {
-            r: make(O.RANGE, r.dtype, r.src, RangeArg(fresh + i, r.arg.kind))
-            for i, r in enumerate(wrong)
-        }
-        sink = replace_all(sink, {node: replace_all(node, mapping)})
+        replaced: dict[UOp, UOp] = {}
+        for mapping, nodes in groups.items():
+            together = make(O.SINK, dt.void, tuple(nodes))
+            replaced.update(zip(nodes, replace_all(together, dict(mapping)).src, strict=True))
+        sink = replace_all(sink, replaced)
 
 
 def order_offsets(sink: UOp) -> UOp:
