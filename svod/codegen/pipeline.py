@@ -28,22 +28,71 @@ from svod.optimize.opts import CORE, Opt
 from svod.schedule.rangeify import rangeify
 
 
+@dataclass(slots=True)
+class Choices:
+    """What passes know beside the graph: the machine, and the opts that were applied to it."""
+
+    machine: Machine
+    opts: tuple[Opt, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One step of the pipeline: graph in, graph out."""
 
     name: str
-    run: Callable[[UOp], UOp]
+    run: Callable[[UOp, Choices], UOp]
+    verify: Callable[[UOp, str], None]  # what must hold afterwards; takes the name of the pass
     why: str
 
 
-LOWERING: tuple[Pass, ...] = (
-    Pass("expand", expand, "UPCAST and UNROLL axes become copies"),
-    Pass("vectorize", vectorize, "the LANE axis becomes real vectors"),
-    Pass("separate", separate_loops, "one loop is at one place"),
-    Pass("order", order_offsets, "offsets add outer loops first, so loops hoist what they can"),
-    Pass("lower", lower, "accumulators, sized indices, functions as arithmetic"),
+def _rangeify(body: UOp, choices: Choices) -> UOp:
+    return renumber(rangeify(body))
+
+
+def _optimize(kernel: UOp, choices: Choices) -> UOp:
+    if knobs.optimize:
+        kernel, choices.opts = optimize(kernel, choices.machine)
+    return kernel
+
+
+def _graph_only(run: Callable[[UOp], UOp]) -> Callable[[UOp, Choices], UOp]:
+    return lambda kernel, choices: run(kernel)
+
+
+def _checks(**rules: bool) -> Callable[[UOp, str], None]:
+    def verify(kernel: UOp, stage: str) -> None:
+        from svod.ir.verify import verify_kernel  # loaded only where something is checked
+
+        verify_kernel(kernel, stage, **rules)
+
+    return verify
+
+
+_loops = _checks()
+_copied_loops = _checks(shared_loops=True)
+_machine_ops = _checks(shared_loops=True, lowered=True)
+
+PASSES: tuple[Pass, ...] = (
+    Pass("rangeify", _rangeify, _loops, "movement ops become index arithmetic over loops"),
+    Pass("optimize", _optimize, _copied_loops, "choose lanes, register tile, unrolling, threads"),
+    Pass("expand", _graph_only(expand), _copied_loops, "UPCAST and UNROLL axes become copies"),
+    Pass("vectorize", _graph_only(vectorize), _copied_loops, "the LANE axis becomes real vectors"),
+    Pass("separate", _graph_only(separate_loops), _copied_loops, "one loop is at one place"),
+    Pass(
+        "order",
+        _graph_only(order_offsets),
+        _copied_loops,
+        "offsets add outer loops first, so loops hoist what they can",
+    ),
+    Pass(
+        "lower",
+        _graph_only(lower),
+        _machine_ops,
+        "accumulators, sized indices, functions as arithmetic",
+    ),
 )
+LOWERING = PASSES[2:]  # the passes after the opts have been chosen
 
 
 @dataclass(slots=True)
@@ -67,31 +116,43 @@ class KernelCode:
 
 def generate(body: UOp, machine: Machine) -> KernelCode:
     """All passes for one kernel."""
-    with span("rangeify"):
-        kernel = renumber(rangeify(body))
-    dump("rangeify", kernel)
-    opts: tuple[Opt, ...] = ()
-    with span("optimize"):
-        if knobs.optimize:
-            kernel, opts = optimize(kernel, machine)
-    dump("optimize", kernel)
+    kernel, opts = optimized(body, machine)
     return generate_from(body, kernel, opts, machine)
+
+
+def optimized(body: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
+    """The loop nest of a kernel after the opts, and the opts."""
+    if knobs.verify:
+        from svod.ir.verify import verify_tensor_graph
+
+        verify_tensor_graph(body, "cut")
+    choices = Choices(machine)
+    return run_passes(PASSES[:2], body, choices), choices.opts
+
+
+def run_passes(passes: tuple[Pass, ...], graph: UOp, choices: Choices) -> UOp:
+    """The passes in order, each timed, printed with SVOD_DEBUG=4, checked with SVOD_VERIFY=1."""
+    for step in passes:
+        with span(step.name):
+            graph = step.run(graph, choices)
+        dump(step.name, graph)
+        if knobs.verify:
+            step.verify(graph, step.name)
+    return graph
 
 
 def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machine) -> KernelCode:
     """The passes after the opts have been chosen."""
-    lowered = kernel
-    for step in LOWERING:
-        with span(step.name):
-            lowered = step.run(lowered)
-        dump(step.name, lowered)
+    lowered = run_passes(LOWERING, kernel, Choices(machine, opts))
     with span("linearize"):
         loops = linearize(lowered)
     nodes = lowered.toposort()
     variables = sorted(
         {n.arg for n in nodes if n.op == O.DEFINE_VAR and n.arg.name != CORE}, key=lambda v: v.name
     )
-    cores = max([n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR and n.arg.name == CORE], default=1)
+    cores = max(
+        [n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR and n.arg.name == CORE], default=1
+    )
     writes = tuple(sorted({n.src[0].src[0].arg.slot for n in nodes if n.op == O.STORE}))
     reads = tuple(sorted({n.src[0].src[0].arg.slot for n in nodes if n.op == O.LOAD}))
     flops, moved = work_of(body, kernel)
@@ -152,19 +213,3 @@ def dump(stage: str, root: UOp) -> None:
         from svod.ir.text import dump as text
 
         debug(4, f"-- {stage}\n{text(root)}")
-
-
-def pass_list() -> list[tuple[str, str]]:
-    """Names and reasons, for the docs."""
-    found: list[tuple[str, str]] = [
-        ("rangeify", "movement ops become index arithmetic over loops"),
-        ("optimize", "choose lanes, register tile, unrolling, threads"),
-    ]
-    found += [(p.name, p.why) for p in LOWERING]
-    found += [
-        ("linearize", "one order: loops opened and closed, invariants before them"),
-        ("render", "LLVM IR text"),
-    ]
-    return found
-
-

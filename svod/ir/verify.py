@@ -28,7 +28,7 @@ from svod.ir.args import (
     ViewArg,
 )
 from svod.ir.evaluate import takes_dtype
-from svod.ir.node import UOp
+from svod.ir.node import UOp, elements
 from svod.ir.reductions import takes_reduction
 from svod.ir.text import brief
 
@@ -115,7 +115,7 @@ def _dtypes(src: tuple[UOp, ...]) -> str:
 def _same_shapes(node: UOp) -> str | None:
     shapes = {s.shape for s in node.src if s.shape}
     if len(shapes) > 1:
-        return f"its operands have different shapes: {', '.join(map(str, sorted(shapes)))}"
+        return f"its operands have different shapes: {', '.join(sorted(map(str, shapes)))}"
     return None
 
 
@@ -192,15 +192,26 @@ def _is_ints(value: Any) -> bool:
     return type(value) is tuple and all(type(n) is int for n in value)
 
 
+def _is_size(value: Any) -> bool:
+    """A number, or an index expression of variables."""
+    return type(value) is int or (type(value) is UOp and value.dtype is dt.index)
+
+
 def _is_shape(value: Any) -> bool:
-    return _is_ints(value) and all(n >= 0 for n in value)
+    return type(value) is tuple and all(_is_size(n) and _may_be(n, 0) for n in value)
+
+
+def _may_be(size: Any, least: Any) -> bool:
+    """Whether some values of the variables make the size at least so large."""
+    difference = size - least
+    return bool((difference.vmax if isinstance(difference, UOp) else difference) >= 0)
 
 
 def _is_pairs(value: Any, rank: int) -> bool:
     return (
         type(value) is tuple
         and len(value) == rank
-        and all(_is_ints(p) and len(p) == 2 for p in value)
+        and all(type(p) is tuple and len(p) == 2 and all(map(_is_size, p)) for p in value)
     )
 
 
@@ -215,7 +226,7 @@ def _movement(node: UOp) -> str | None:
 def _reshape(node: UOp) -> str | None:
     if not _is_shape(node.arg):
         return f"{node.arg!r} is no shape"
-    if prod(node.arg) != prod(node.src[0].shape):
+    if prod(node.arg) - prod(node.src[0].shape) != 0:
         return f"{node.src[0].shape} and {node.arg} have different numbers of elements"
     return None
 
@@ -238,7 +249,7 @@ def _expand(node: UOp) -> str | None:
 def _pad(node: UOp) -> str | None:
     if not _is_pairs(node.arg, len(node.src[0].shape)):
         return f"{node.arg!r} is not a pair (before, after) for each axis"
-    if any(before < 0 or after < 0 for before, after in node.arg):
+    if any(not _may_be(amount, 0) for pair in node.arg for amount in pair):
         return f"it pads by a negative amount: {node.arg}"
     return None
 
@@ -247,7 +258,8 @@ def _shrink(node: UOp) -> str | None:
     inner = node.src[0].shape
     if not _is_pairs(node.arg, len(inner)):
         return f"{node.arg!r} is not a pair (start, stop) for each axis"
-    if any(not 0 <= a <= b <= n for n, (a, b) in zip(inner, node.arg, strict=True)):
+    pairs = zip(inner, node.arg, strict=True)
+    if any(not (_may_be(a, 0) and _may_be(b, a) and _may_be(n, b)) for n, (a, b) in pairs):
         return f"{node.arg} is not inside {inner}"
     return None
 
@@ -299,7 +311,7 @@ def _buffer_view(node: UOp) -> str | None:
         return "it must view a BUFFER"
     if type(arg) is not ViewArg or arg.size < 0 or arg.offset < 0:
         return "its argument must be ViewArg(size, offset), both from 0 up"
-    held = prod(base.shape) * base.dtype.itemsize
+    held = elements(base.shape) * base.dtype.itemsize
     if (arg.offset + arg.size) * node.dtype.itemsize > held:
         return f"it reaches past the {held} bytes of its buffer"
     return None
@@ -329,7 +341,7 @@ def _store_tensor(node: UOp) -> str | None:
 
 
 def _iota(node: UOp) -> str | None:
-    if type(node.arg) is not int or node.arg < 0:
+    if not _is_shape((node.arg,)):
         return f"its length must be an integer from 0 up, not {node.arg!r}"
     return f"{node.dtype!r} does not count" if node.dtype.kind in "bv" else None
 
@@ -639,10 +651,24 @@ _COPIED: Final[dict[int, tuple[int, int | None, Check]]] = {
 
 
 def _lowered_alu(node: UOp) -> str | None:
-    is_literal = node.arg is None and node.src[-1].op == O.CONST  # a harmless second operand
-    if node.arg not in _FORMS.get(node.op, _NO_FORM) and not is_literal:
-        return f"{node.arg!r} is no form of {O.NAMES[node.op]}"
-    return _alu(node)
+    if node.arg in _FORMS.get(node.op, _NO_FORM) or _is_harmless(node):
+        return _alu(node)
+    return f"{node.arg!r} is no form of {O.NAMES[node.op]}"
+
+
+def _is_harmless(node: UOp) -> bool:
+    """A shift whose amount is below the width, whatever happens."""
+    amount = node.src[-1]
+    if node.op not in (O.SHL, O.SHR) or node.arg is not None:
+        return False
+    return bool(amount.vmin >= 0 and amount.vmax < node.dtype.scalar.bits)
+
+
+def _lowered_constant(node: UOp) -> str | None:
+    """Integers stand for their bits, so -1 is a constant of every machine type."""
+    if type(node.arg) is int and node.dtype.kind == "u" and -(1 << 63) <= node.arg < 0:
+        return None
+    return _constant(node)
 
 
 def _lowered_range(node: UOp) -> str | None:
@@ -689,6 +715,7 @@ _LOWERED: Final[dict[int, tuple[int, int | None, Check]]] = {
     **dict.fromkeys(O.UNARY, (1, 1, _lowered_alu)),
     **dict.fromkeys(O.BINARY_OPS, (2, 2, _lowered_alu)),
     **dict.fromkeys(O.TERNARY, (3, 3, _lowered_alu)),
+    O.CONST: (0, 0, _lowered_constant),
     O.RANGE: (1, 1, _lowered_range),
     O.INDEX: (2, 3, _lowered_index),
     O.LANES: (0, 0, _lowered_lanes),
