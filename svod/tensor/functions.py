@@ -17,6 +17,11 @@ from svod.dtype.convert import iinfo as iinfo
 from svod.dtype.promotion import result_type as _result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
+from svod.tensor.autograd import custom_gradient as custom_gradient
+from svod.tensor.autograd import grad as grad
+from svod.tensor.autograd import is_grad_enabled as is_grad_enabled
+from svod.tensor.autograd import no_grad as no_grad
+from svod.tensor.autograd import value_and_grad as value_and_grad
 from svod.tensor.core import Axis, axis_of, spelled
 from svod.tensor.creation import arange as arange
 from svod.tensor.creation import empty as empty

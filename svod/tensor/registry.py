@@ -14,6 +14,7 @@ from svod.base.errors import DeviceError
 from svod.ir import ops as O
 from svod.ir.build import whole_of
 from svod.ir.node import UOp, substitute
+from svod.tensor.history import record
 
 if TYPE_CHECKING:
     from svod.device.buffer import Buffer
@@ -41,6 +42,7 @@ def live_tensors() -> list[Tensor]:
 
 def replace_nodes(mapping: dict[UOp, UOp]) -> None:
     """Put new nodes in place of old ones in every live tensor."""
+    record(mapping)
     tensors = live_tensors()
     roots = {t.uop for t in tensors}
     before = tuple(roots)

@@ -20,6 +20,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.tensor.activations import Activations
+from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
 from svod.tensor.core import axis_of, device_name, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
@@ -72,17 +73,20 @@ class Tensor(
     Losses,
     Creation,
     Random,
+    Autograd,
     Host,
 ):
     """A lazy array of one dtype on one device: ``Tensor([[1, 2], [3, 4]]).sum(0)``."""
 
-    __slots__ = ("__weakref__", "_device", "uop")
+    __slots__ = ("__weakref__", "_device", "_grad", "uop")
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to the tensor
 
     uop: UOp
     _device: str | None
 
-    def __init__(self, data: Any, dtype: Any = None, device: str | None = None) -> None:
+    def __init__(
+        self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+    ) -> None:
         where = device_name(device)
         if isinstance(data, Tensor):
             node, here = copied(data.uop), data._device
@@ -94,6 +98,8 @@ class Tensor(
         else:
             self.uop, self._device = node_of_data(data, dtype, where)
         register(self)
+        if requires_grad:
+            self.requires_grad_()
 
     @staticmethod
     def from_numpy(
@@ -187,10 +193,6 @@ class Tensor(
     def clone(self) -> Tensor:
         """A copy."""
         return Tensor(self)
-
-    def detach(self) -> Tensor:
-        """The same values, cut off from what computed them."""
-        return wrap(self.uop, self._device)
 
     @property
     def data(self) -> Tensor:

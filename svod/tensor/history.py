@@ -1,0 +1,163 @@
+"""What gradients need to know about live tensors: which of them are leaves, and what realised
+values were computed from.
+
+Realising replaces a computed node by a BUFFER in every tensor. Where the value depends on a leaf
+that requires a gradient, the node is kept here, tied to the life of that buffer, so gradients
+flow on through it and read the stored value instead of computing it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import local
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from svod.ir import ops as O
+from svod.ir.args import BufferRef
+from svod.ir.node import UOp, make, substitute, toposort
+
+
+class LeafMark:
+    """The argument of the CONTIGUOUS node of a leaf that is not realised: no two are equal."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "leaf"
+
+
+class _State(local):
+    without_gradient = 0  # how many no_grad blocks are open
+    paused = False
+
+
+_leaves: dict[int, ref[Any]] = {}  # by id; an entry leaves with its tensor
+_origins: WeakKeyDictionary[BufferRef, UOp] = WeakKeyDictionary()
+state = _State()
+
+
+# -- leaves ------------------------------------------------------------------------------------
+
+
+def add_leaf(tensor: Any) -> None:
+    """This tensor requires a gradient."""
+    key = id(tensor)
+    _leaves[key] = ref(tensor, _forget(key))
+
+
+def _forget(key: int) -> Callable[[Any], None]:
+    def forget(dead: Any) -> None:
+        if _leaves.get(key) is dead:
+            del _leaves[key]
+
+    return forget
+
+
+def remove_leaf(tensor: Any) -> None:
+    """This tensor requires no gradient any more."""
+    _leaves.pop(id(tensor), None)
+
+
+def is_leaf(tensor: Any) -> bool:
+    """Whether the tensor itself was said to require a gradient."""
+    return id(tensor) in _leaves
+
+
+def leaves() -> list[Any]:
+    """The live tensors that require a gradient, oldest first."""
+    found = [r() for r in list(_leaves.values())]
+    return [t for t in found if t is not None]
+
+
+def leaf_node(node: UOp) -> UOp:
+    """The node that stands for a leaf: the constructors look through reshapes of buffers."""
+    base = node
+    while base.op == O.RESHAPE:
+        base = base.src[0]
+    return base if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
+
+
+def is_leaf_node(node: UOp) -> bool:
+    """Whether nothing looks through this node, so that it can stand for a leaf."""
+    base = leaf_node(node)
+    if base.op == O.CONTIGUOUS:
+        return isinstance(base.arg, LeafMark)
+    return base.op in (O.BUFFER, O.BUFFER_VIEW, O.ASSIGN)
+
+
+# -- realised values ---------------------------------------------------------------------------
+
+
+def origin_of(node: UOp) -> UOp | None:
+    """What a BUFFER was computed from, where gradients need it."""
+    return _origins.get(node.arg)
+
+
+def tracked(roots: Iterable[UOp]) -> set[UOp]:
+    """The nodes at and below the roots through which gradients reach a leaf."""
+    starts = {leaf_node(t.uop) for t in leaves()}
+    found: set[UOp] = set()
+    for node in toposort(roots):
+        op = node.op
+        if node.dtype.kind != "f":
+            continue
+        if node in starts or (op == O.BUFFER and node.arg in _origins):
+            found.add(node)
+        elif op == O.BITCAST:
+            if node.arg is not None:
+                found.add(node)
+        elif any(s in found for s in (node.src[1:] if op == O.ASSIGN else node.src)):
+            found.add(node)
+    return found
+
+
+def record(mapping: dict[UOp, UOp]) -> None:
+    """Nodes are about to be replaced by buffers: remember what gradients will ask for."""
+    if not _leaves and not _origins:
+        return
+    if _origins:
+        _move_origins(mapping)
+    if state.paused:
+        return
+    known = tracked(mapping)
+    starts = {leaf_node(t.uop) for t in leaves()}
+    for old, new in mapping.items():
+        base = leaf_node(new)
+        if old in known and old not in starts and old.op != O.ASSIGN and base.op == O.BUFFER:
+            _origins[base.arg] = _above(old, substitute(old.src, mapping))
+
+
+def _move_origins(mapping: dict[UOp, UOp]) -> None:
+    """Kept graphs follow the replacement below their roots."""
+    entries = list(_origins.items())
+    sources = tuple([s for _, node in entries for s in node.src])
+    moved = iter(substitute(sources, mapping))
+    for key, node in entries:
+        new = tuple([next(moved) for _ in node.src])
+        if new != node.src:
+            _origins[key] = _above(node, new)
+
+
+def _above(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    return node if src == node.src else make(node.op, node.dtype, src, node.arg)
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Realise without keeping histories: what is computed here becomes plain data."""
+    before = state.paused
+    state.paused = True
+    try:
+        yield
+    finally:
+        state.paused = before
+
+
+def forget(tensors: Iterable[Any]) -> None:
+    """Make realised tensors plain data."""
+    for t in tensors:
+        base = leaf_node(t.uop)
+        if base.op == O.BUFFER:
+            _origins.pop(base.arg, None)
