@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, depth_first
 
 _WORDS = {O.ADD: "sum", O.MUL: "prod", O.MAX: "max", O.MIN: "min", O.AND: "all", O.OR: "any"}
 _SKIP = O.MOVEMENT | {O.CONST, O.PARAM, O.CAST, O.BITCAST, O.STORE, O.SINK, O.IOTA}
@@ -14,7 +14,7 @@ def kernel_name(body: UOp) -> str:
     """Role and shape of a kernel."""
     words: list[str] = []
     reduced = ""
-    for node in body.toposort():
+    for node in depth_first(body):
         if node.op in _SKIP:
             continue
         if node.op == O.REDUCE_AXIS:

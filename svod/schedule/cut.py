@@ -15,7 +15,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
 from svod.ir.build import view_as, whole_of
-from svod.ir.node import UOp, elements, make, stored_shape, toposort
+from svod.ir.node import UOp, depth_first, elements, make, stored_shape, toposort
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
@@ -46,7 +46,7 @@ class _Cutter:
         self.cut = Cut()
 
     def run(self) -> Cut:
-        order = self.sink.toposort()
+        order = list(depth_first(self.sink))
         self._propagate_devices(order)
         pending = [n for n in order if n in self.stored]
         for node in self._ordered(pending):
@@ -56,10 +56,11 @@ class _Cutter:
         return self.cut
 
     def _ordered(self, pending: list[UOp]) -> list[UOp]:
-        """Creation order, but readers of a buffer come before the call that overwrites it."""
+        """As given, but readers of a buffer come before the call that overwrites it."""
         assigns = [n for n in pending if n.op == O.ASSIGN]
         if not assigns:
             return pending
+        position = {n: i for i, n in enumerate(pending)}
         waits: dict[UOp, set[UOp]] = {n: set() for n in pending}
         touched = {n: self._buffers_read(n) for n in pending}
         inputs = {n: self._stored_inputs(n) for n in pending}
@@ -74,7 +75,7 @@ class _Cutter:
             base = _base_buffer(a)
             for n in pending:
                 if n is not a and base in touched[n] and a not in below[n]:
-                    if n in below[a] or n.op != O.ASSIGN or n.sn < a.sn:
+                    if n in below[a] or n.op != O.ASSIGN or position[n] < position[a]:
                         waits[a].add(n)
         done: set[UOp] = set()
         result = []

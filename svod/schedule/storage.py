@@ -19,7 +19,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.build import whole_of
-from svod.ir.node import UOp, elements, make
+from svod.ir.node import UOp, depth_first, elements, make
 from svod.ir.symbolic import ZERO
 from svod.schedule.views import Indices, Shape, node_of, source_indices
 
@@ -64,8 +64,8 @@ def has_storage(node: UOp) -> bool:
 
 
 def decide_storage(sink: UOp) -> set[UOp]:
-    """The nodes to store."""
-    order = sink.toposort()
+    """The nodes to store: a matter of structure alone, so the order of visits is one too."""
+    order = list(depth_first(sink))
     facts = _Work(order)
     uses: dict[UOp, list[Use]] = {}
     stored: set[UOp] = set()
