@@ -10,7 +10,7 @@ import itertools
 
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp
+from svod.ir.node import UOp, depth_first
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, reorder, split, thread
@@ -57,7 +57,7 @@ class _Shape:
     def __init__(self, sink: UOp) -> None:
         self.end = sink.src[0]
         self.outputs = list(self.end.src[1:])
-        self.nodes = sink.toposort()
+        self.nodes = list(depth_first(sink))
         self.reductions = [n for n in self.nodes if n.op == O.REDUCE]
         self.indices = [n for n in self.nodes if n.op == O.INDEX]
         self.store = self.end.src[0]
