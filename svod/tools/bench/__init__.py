@@ -1,0 +1,1 @@
+"""The bars of the project, measured: `python -m svod.tools.bench`."""
