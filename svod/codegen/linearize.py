@@ -42,9 +42,10 @@ def linearize(sink: UOp) -> Loop:
         if node.op == O.REDUCE:
             for r in node.src[2:]:
                 loops[r].carried.append(node)
-    for end in sink.src:  # a store sits inside all its loops, needed or not
-        if end.src[0].op == O.STORE:
-            home[end.src[0]] = _innermost(frozenset(end.src[1:]), loops, root)
+    for end in order:  # a store sits inside all its loops, needed or not
+        if end.op == O.END and end.src[0].op == O.STORE:
+            around = frozenset(end.src[1:]) | end.ranges
+            home[end.src[0]] = _innermost(around, loops, root)
     _fill(root, order, position, home, loops)
     return root
 
@@ -63,7 +64,7 @@ def _loop_tree(order: list[UOp]) -> tuple[Loop, dict[UOp, Loop]]:
     for node in order:
         if node.op == O.END:
             closed = [r for r in node.src[1:] if r.op == O.RANGE]
-            outer: set[UOp] = set()
+            outer: set[UOp] = set(node.ranges)
         elif node.op == O.REDUCE:
             closed = [r for r in node.src if r.op == O.RANGE]
             outer = set(node.ranges)
@@ -143,13 +144,17 @@ def _fill(
         where = home.get(node)
         if where is None:
             continue
-        if node.op == O.ACC or node.op == O.REDUCE:
+        if node.op in (O.ACC, O.REDUCE, O.END):
             continue  # made by the loop itself
         register(node, where, position[node])
     producer: dict[UOp, Loop | UOp] = {}
     for node in order:
         if node.op == O.REDUCE:
             producer[node] = loops[node.src[2]]
+        elif node.op == O.END and len(node.src) > 1:
+            # What comes after it waits for its outermost loop.
+            producer[node] = loops[min(node.src[1:], key=lambda r: loops[r].depth)]
+            home[node] = producer[node].parent or root
         elif node in home and node.op != O.ACC:
             producer[node] = node
 
@@ -179,12 +184,10 @@ def _fill(
             if node.src[0].src[0].op != O.CONST:
                 depend(loops[node.src[2]].parent or root, loops[node.src[2]], node.src[0].src[0])
             continue
-        if node.op == O.ACC:
+        if node.op in (O.ACC, O.END):
             continue
         for s in node.src:
             depend(where, node, s)
-        if node.op == O.STORE:
-            continue
     for loop in loops.values():
         assert loop.range is not None and loop.parent is not None
         size = loop.range.src[0]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 
+from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp, depth_first
+from svod.ir.node import UOp, depth_first, make
+from svod.optimize.contraction import optimize_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
-from svod.optimize.opts import Opt, merge, reorder, split, thread
+from svod.optimize.opts import Opt, merge, split, thread
 
 LANE_FACTORS = (4, 3, 2, 1)
 THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
@@ -27,7 +29,8 @@ def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
     sink = merge_adjacent(sink)
     applied: list[Opt] = []
     if machine.vector_bytes and len(sink.src) == 1:
-        sink = _choose(sink, machine, applied)
+        staged = optimize_contraction(sink, machine, applied)
+        sink = _choose(sink, machine, applied) if staged is None else merge_adjacent(staged)
     sink = _threads(sink, machine, applied)
     return renumber(sink), tuple(applied)
 
@@ -284,25 +287,29 @@ def _unroll(
 
 def _lane_first(sink: UOp) -> UOp:
     """Walk a panel of the lane axis down before going to the next: the panel stays in cache."""
-    for end in sink.src:
-        loops = list(end.src[1:])
-        lanes = [r for r in loops if r.arg.kind is AxisKind.LANE]
-        if not lanes:
-            continue
-        position = loops.index(lanes[0])
-        if position == 0 or loops[position - 1].arg.kind is not AxisKind.LOOP:
-            continue
-        outer = loops[position - 1]
-        upcasts = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.UPCAST]
-        if not upcasts or upcasts[0] == 0 or upcasts[0] - 1 > position:
-            continue
-        target = upcasts[0] - 1
-        if loops[target].arg.kind is not AxisKind.LOOP or loops[target] is outer:
-            continue
-        loops.remove(outer)
-        loops.insert(target, outer)
-        sink = reorder(sink, end, loops)
-    return sink
+    main = max(sink.src, key=lambda e: evaluations(e.src[0]))
+    loops = list(main.src[1:])
+    lanes = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.LANE]
+    upcasts = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.UPCAST]
+    if not lanes or lanes[0] == 0 or not upcasts or upcasts[0] == 0:
+        return sink
+    outer, target = loops[lanes[0] - 1], loops[upcasts[0] - 1]
+    if outer is target or AxisKind.LOOP not in (outer.arg.kind, target.arg.kind):
+        return sink
+    if outer.arg.kind is not AxisKind.LOOP or loops.index(target) > loops.index(outer):
+        return sink
+    loops.remove(outer)
+    loops.insert(loops.index(target), outer)
+    place = {r: i for i, r in enumerate(loops)}
+    ends = []
+    for end in sink.src:  # loops that several stores share keep one order in all of them
+        order = list(end.src[1:])
+        shared = sorted([r for r in order if r in place], key=lambda r: place[r])
+        mixed = iter(shared)
+        ends.append(
+            make(O.END, dt.void, (end.src[0], *[next(mixed) if r in place else r for r in order]))
+        )
+    return make(O.SINK, dt.void, tuple(ends))
 
 
 def _threads(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:

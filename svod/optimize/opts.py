@@ -33,7 +33,9 @@ class Opt:
 
 def merge(sink: UOp, a: UOp, b: UOp) -> UOp | None:
     """One range for two that always appear as ``a * extent(b) + b``; None when they do not."""
-    if b.src[0].op != O.CONST:
+    if b.src[0].op != O.CONST or a.arg.kind is not b.arg.kind:
+        return None
+    if a.arg.kind not in (AxisKind.LOOP, AxisKind.REDUCE):
         return None
     size = extent(b)
     merged = make(O.RANGE, dt.index, (mul(a.src[0], size),), RangeArg(a.arg.id, a.arg.kind))
@@ -145,6 +147,16 @@ def _replace_by_pieces(sink: UOp, r: UOp, pieces: list[Piece]) -> UOp:
     return make(O.SINK, dt.void, tuple(ends))
 
 
+def replace_by_pieces(
+    sink: UOp, old: list[UOp], values: dict[UOp, UOp], ranges: list[UOp], gate: UOp
+) -> UOp:
+    """Several output axes in terms of others; accesses that move with them are guarded."""
+    (end,) = sink.src
+    store = _at_all(end.src[0], values, gate)
+    loops = [s for s in end.src[1:] if s not in old]
+    return make(O.SINK, dt.void, (make(O.END, dt.void, (store, *loops, *ranges)),))
+
+
 def _peel_reductions(end: UOp, r: UOp, pieces: list[Piece]) -> UOp:
     reductions = [n for n in end.toposort() if n.op == O.REDUCE and r in n.src[1:]]
     for node in reductions:
@@ -170,7 +182,11 @@ def _peel_reductions(end: UOp, r: UOp, pieces: list[Piece]) -> UOp:
 
 def _at(value: UOp, r: UOp, place: UOp, gate: UOp) -> UOp:
     """The value at r = place, its memory accesses guarded by the gate where they move with r."""
-    done: dict[UOp, UOp] = {r: place}
+    return _at_all(value, {r: place}, gate)
+
+
+def _at_all(value: UOp, places: dict[UOp, UOp], gate: UOp) -> UOp:
+    done: dict[UOp, UOp] = dict(places)
     for node in value.toposort():
         if node in done:
             continue
@@ -183,12 +199,6 @@ def _at(value: UOp, r: UOp, place: UOp, gate: UOp) -> UOp:
         else:
             done[node] = _rebuild(node, src)
     return done[value]
-
-
-def reorder(sink: UOp, end: UOp, order: list[UOp]) -> UOp:
-    """The same END with its loops in another order."""
-    new = make(O.END, dt.void, (end.src[0], *order))
-    return make(O.SINK, dt.void, tuple([new if e is end else e for e in sink.src]))
 
 
 CORE = "core_id"

@@ -209,7 +209,9 @@ class LLVMRenderer:
 
     def _node(self, node: UOp) -> None:
         op = node.op
-        if op in (O.CONST, O.PARAM, O.INDEX) or node in self.names:
+        if op in (O.CONST, O.PARAM, O.INDEX, O.DEFINE_LOCAL) or node in self.names:
+            return
+        if op == O.AFTER and node.src[0].op == O.DEFINE_LOCAL:
             return
         if op == O.STORE:
             self._store(node)
@@ -280,6 +282,19 @@ class LLVMRenderer:
 
     # -- memory --------------------------------------------------------------------------------
 
+    def _memory(self, node: UOp) -> str:
+        """The address of an argument, or of scratch memory."""
+        while node.op == O.AFTER:
+            node = node.src[0]
+        if node.op == O.PARAM:
+            return self._param(node)
+        name = f"%scratch{node.arg.id}"
+        if node not in self.names:
+            self.names[node] = name
+            kind = _memory_type(node.dtype)
+            self.scratch.insert(0, f"  {name} = alloca [{node.arg.size} x {kind}], align 64")
+        return name
+
     def _param(self, node: UOp) -> str:
         found = self.params.get(node.arg.slot)
         if found is None:
@@ -293,7 +308,7 @@ class LLVMRenderer:
 
     def _address(self, index: UOp) -> str:
         """Pointer to the first element; a constant part of the offset comes last."""
-        memory = self._param(index.src[0])
+        memory = self._memory(index.src[0])
         scalar = _memory_type(index.src[0].dtype.scalar)
         offset = index.src[1]
         extra = 0
@@ -316,7 +331,7 @@ class LLVMRenderer:
         return base
 
     def _each_address(self, index: UOp) -> str:
-        memory = self._param(index.src[0])
+        memory = self._memory(index.src[0])
         scalar = _memory_type(index.src[0].dtype.scalar)
         offsets = index.src[1]
         kind = type_name(offsets.dtype)
@@ -358,7 +373,7 @@ class LLVMRenderer:
             )
         else:
             # Outside the gate, read element 0, which always exists, and drop it.
-            base = self._param(index.src[0])
+            base = self._memory(index.src[0])
             place = self._emit(f"select i1 {gate}, ptr {self._address(index)}, ptr {base}")
             read = self._emit(f"load {kind}, ptr {place}, align {align}")
             value = self._emit(f"select i1 {gate}, {kind} {read}, {kind} {_zero(kind)}")
