@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import BatchOutputMismatch, BufferNotFound, EmptySchedule
 from svod.base.knobs import knobs
-from svod.base.log import debug
 from svod.device.buffer import Buffer
 from svod.dtype import types as dt
 from svod.ir import build as B
@@ -18,7 +16,7 @@ from svod.ir.node import UOp, make, maybe_sweep
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.prepare import prepare_plan
 from svod.schedule.normalize import normalize
-from svod.schedule.schedule import pre_schedule
+from svod.schedule.schedule import PreSchedule, pre_schedule
 from svod.tensor import registry
 
 if TYPE_CHECKING:
@@ -30,13 +28,7 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     pending = _pending(tensors)
     if not pending:
         return
-    start = perf_counter_ns()
-    plan = _plan(pending)
-    prepared = perf_counter_ns()
-    plan.execute()
-    done = perf_counter_ns()
-    debug(1, f"realize {len(pending)}: prepare {(prepared - start) / 1e6:.3f} ms, "
-             f"execute {(done - prepared) / 1e6:.3f} ms, {len(plan.prepared_ops())} ops")  # fmt: skip
+    plan = _plan(pending, run=True)
     _wire(pending, plan)
     maybe_sweep()
 
@@ -49,6 +41,18 @@ def prepare(tensors: Sequence[Tensor], config: Any = None) -> ExecutionPlan:
     plan = _plan(pending)
     _wire(pending, plan)
     return plan
+
+
+def schedule_of(tensors: Sequence[Tensor]) -> tuple[PreSchedule, list[UOp]]:
+    """The schedule of tensors that are not realised, and the BUFFER of each of its inputs."""
+    roots = []
+    for t in tensors:
+        node = t.uop
+        if node.op not in (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS):
+            node = make(O.CONTIGUOUS, node.dtype, (node,))
+        roots.append(node)
+    normal, buffers = normalize(make(O.SINK, dt.void, tuple(roots)))
+    return pre_schedule(normal, tensors[0].device), buffers
 
 
 def _pending(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -76,17 +80,32 @@ def _empty(tensor: Tensor) -> None:
     registry.replace_nodes({tensor.uop: node})
 
 
-def _plan(pending: Sequence[Tensor]) -> ExecutionPlan:
-    device = pending[0].device
-    roots = []
-    for t in pending:
-        node = t.uop
-        if node.op not in (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS):
-            node = make(O.CONTIGUOUS, node.dtype, (node,))
-        roots.append(node)
-    sink = make(O.SINK, dt.void, tuple(roots))
-    normal, buffers = normalize(sink)
-    schedule = pre_schedule(normal, device)
+def _plan(pending: Sequence[Tensor], run: bool = False) -> ExecutionPlan:
+    if knobs.debug:
+        return _watched_plan(pending, run)
+    plan = prepare_plan(*_instance(pending))
+    if run:
+        plan.execute()
+    return plan
+
+
+def _watched_plan(pending: Sequence[Tensor], run: bool) -> ExecutionPlan:
+    from svod.tensor.debug import Watch, say_schedule
+
+    watch = Watch("realize" if run else "prepare", len(pending))
+    schedule, inputs = _instance(pending)
+    if knobs.debug >= 3:
+        say_schedule(schedule)
+    plan = prepare_plan(schedule, inputs)
+    watch.prepared(plan)
+    if run:
+        watch.execute(plan)
+    return plan
+
+
+def _instance(pending: Sequence[Tensor]) -> tuple[PreSchedule, list[Buffer]]:
+    """The schedule and the memory of its inputs."""
+    schedule, buffers = schedule_of(pending)
     inputs = []
     for node in buffers:
         _ensure_memory(node)
@@ -94,11 +113,7 @@ def _plan(pending: Sequence[Tensor]) -> ExecutionPlan:
         if buffer is None:
             raise BufferNotFound(node.arg.id, "an input of the graph")
         inputs.append(buffer)
-    plan = prepare_plan(schedule, inputs)
-    if knobs.debug >= 3:
-        for item in schedule.items:
-            debug(3, f"call {item.body!r}")
-    return plan
+    return schedule, inputs
 
 
 def _wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> None:
