@@ -133,9 +133,11 @@ def optimized(body: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
 def run_passes(passes: tuple[Pass, ...], graph: UOp, choices: Choices) -> UOp:
     """The passes in order, each timed, printed with SVOD_DEBUG=4, checked with SVOD_VERIFY=1."""
     for step in passes:
+        before = graph
         with span(step.name):
             graph = step.run(graph, choices)
-        dump(step.name, graph)
+        if knobs.debug >= 4:
+            dump(step.name, before, graph)
         if knobs.verify:
             step.verify(graph, step.name)
     return graph
@@ -153,8 +155,7 @@ def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machin
     cores = max(
         [n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR and n.arg.name == CORE], default=1
     )
-    writes = tuple(sorted({n.src[0].src[0].arg.slot for n in nodes if n.op == O.STORE}))
-    reads = tuple(sorted({n.src[0].src[0].arg.slot for n in nodes if n.op == O.LOAD}))
+    writes, reads = _slots(nodes, O.STORE), _slots(nodes, O.LOAD)
     flops, moved = work_of(body, kernel)
     stream = moved > machine.stream_bytes and _streams(kernel)
     name = kernel_name(body)
@@ -166,6 +167,12 @@ def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machin
         name, symbol, text, declarations, body, kernel, opts, cores, list(variables),
         reads, writes, flops, moved,
     )  # fmt: skip
+
+
+def _slots(nodes: list[UOp], op: int) -> tuple[int, ...]:
+    """The arguments that loads or stores touch; scratch memory is no argument."""
+    memories = [n.src[0].src[0] for n in nodes if n.op == op]
+    return tuple(sorted({m.arg.slot for m in memories if m.op == O.PARAM}))
 
 
 def _render(
@@ -208,8 +215,8 @@ def work_of(body: UOp, kernel: UOp) -> tuple[int, int]:
     return flops, moved
 
 
-def dump(stage: str, root: UOp) -> None:
-    if knobs.debug >= 4:
-        from svod.ir.text import dump as text
+def dump(stage: str, before: UOp, after: UOp) -> None:
+    """Print the graph after a pass."""
+    from svod.ir.text import dump as text
 
-        debug(4, f"-- {stage}\n{text(root)}")
+    debug(4, f"-- {stage}: no change" if after is before else f"-- {stage}\n{text(after)}")
