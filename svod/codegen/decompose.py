@@ -15,7 +15,16 @@ from __future__ import annotations
 from typing import Any
 
 from svod.codegen import math_bits, math_f32, math_f64, narrow
-from svod.codegen.formula import IN_RANGE, SATURATE, TRUNCATE, Term, cast, where
+from svod.codegen.formula import (
+    IN_RANGE,
+    INFINITY,
+    SATURATE,
+    TRUNCATE,
+    Term,
+    cast,
+    square_root,
+    where,
+)
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -32,10 +41,38 @@ def decompose(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | No
     if operand in narrow.NARROW:
         return _in_float32(op, dtype, src, arg)
     if operand.is_float:
-        functions = math_f32.FUNCTIONS if operand is dt.float32 else math_f64.FUNCTIONS
-        builder = functions.get(op)
-        return None if builder is None else builder(*[Term(s) for s in src]).node
+        return _decompose_float(op, src)
     return _decompose_integer(op, src, arg)
+
+
+def _decompose_float(op: int, src: tuple[UOp, ...]) -> UOp | None:
+    functions = math_f32.FUNCTIONS if src[0].dtype.scalar is dt.float32 else math_f64.FUNCTIONS
+    builder = functions.get(op)
+    if builder is None:
+        return None
+    terms = [Term(s) for s in src]
+    if op == O.POW and src[1].op == O.CONST:
+        short = _short_power(terms[0], src[1].arg)
+        if short is not None:
+            return short.node
+    return builder(*terms).node
+
+
+def _short_power(x: Term, exponent: float) -> Term | None:
+    """Powers that a few exact steps give, with the special values of the general one."""
+    if exponent == 0.0:
+        return x.like(1.0)
+    if exponent == 1.0:
+        return x
+    if exponent == 2.0:
+        return x * x
+    if exponent == 3.0:
+        return x * x * x
+    if exponent == -1.0:
+        return 1.0 / x
+    if exponent == 0.5:  # -0 gives 0 and minus infinity gives infinity, unlike the root
+        return where(x.equals(-INFINITY), INFINITY, square_root(x + 0.0))
+    return None
 
 
 def _decompose_integer(op: int, src: tuple[UOp, ...], arg: Any) -> UOp | None:

@@ -1,4 +1,4 @@
-"""Sine, cosine, tangent and their inverses for float32.
+"""Sine, cosine, tangent and arc tangent of float32.
 
 Angles are reduced in float64 arithmetic that is right for every finite float32, at the cost of a
 few selects; the polynomials run in float32, except for the tangent, whose quotient would not stay
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from svod.codegen.formula import (
-    NAN,
     Term,
     absolute,
     as_float,
@@ -19,7 +18,6 @@ from svod.codegen.formula import (
     horner,
     sign_bit,
     signed_bits,
-    square_root,
     unsigned_bits,
     where,
     with_sign,
@@ -34,12 +32,10 @@ _COS = (0.0416666679084301, -0.0013888938119634986, 2.4806440706015565e-05,
 # tan(r)/r as a quotient of polynomials in z
 _TAN_OVER = (1.000000000259056, -0.11151254194813687, 0.0010856518823479024)
 _TAN_UNDER = (1.0, -0.4448458636121124, 0.016034189358211492)
-# (atan(t)/t - 1) / t**2 for |t| <= 1, and (asin(t)/t - 1) / t**2 for |t| <= 0.5625
+# (atan(t)/t - 1) / t**2 for |t| <= 1
 _ATAN = (-0.33333298563957214, 0.1999853104352951, -0.14264051616191864, 0.10951174795627594,
          -0.08400475233793259, 0.05790654569864273, -0.031127002090215683, 0.010887361131608486,
          -0.0017875476041808724)  # fmt: skip
-_ASIN = (0.16666631400585175, 0.07502102106809616, 0.0442311055958271, 0.034019894897937775,
-         0.006710710935294628, 0.047523483633995056)  # fmt: skip
 _HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.37113900018624283e-8
 
 
@@ -61,30 +57,6 @@ def tan(x: Term) -> Term:
     even = (quadrant & 1).equals(0)
     y = cast(where(even, over, -under) / where(even, under, over), dt.float32)
     return as_float(unsigned_bits(y) ^ sign_bit(x))
-
-
-def asin(x: Term) -> Term:
-    # Beyond 0.5625: asin(a) = pi/2 - 2 * asin(sqrt((1 - a) / 2)), where doubling the error is still
-    # harmless.
-    a = absolute(x)
-    large = a > 0.5625
-    z = where(large, fma(a, -0.5, 0.5), x * x)
-    t = where(large, square_root(z), a)
-    y = fma(t * z, horner(z, _ASIN), t)
-    y = where(large, fma(y, -2.0, _HALF_PI_LOW) + _HALF_PI, y)
-    return where(a <= 1.0, with_sign(y, x), NAN)
-
-
-def acos(x: Term) -> Term:
-    # Beyond 1/2 the root form again, for -x from the other side of pi.
-    a = absolute(x)
-    large = a > 0.5
-    z = where(large, fma(a, -0.5, 0.5), x * x)
-    t = where(large, square_root(z), x)
-    y = fma(t * z, horner(z, _ASIN), t)
-    beside = where(x < 0.0, 2.0 * _HALF_PI - fma(y, 2.0, -2.0 * _HALF_PI_LOW), y + y)
-    y = where(large, beside, _HALF_PI - (y - _HALF_PI_LOW))
-    return where(a <= 1.0, y, NAN)
 
 
 def atan(x: Term) -> Term:

@@ -81,7 +81,7 @@ def power(x: Term, y: Term) -> Term:
     size = fma(horner(r, _EXP2), r, 1.0)
     size = as_float(signed_bits(size) + (signed_bits(shifted) << 52))
     result = cast(where(product.equals(product), size, NAN), dt.float32)
-    return _power_sign(x, y, result)
+    return power_sign(x, y, result)
 
 
 def remainder(x: Term, y: Term) -> Term:
@@ -113,7 +113,7 @@ def _split_log(x: Term) -> tuple[Term, Term]:
     return exponent, fma(s * z, horner(z, _LOG), s + s)
 
 
-def _power_sign(x: Term, y: Term, size: Term) -> Term:
+def power_sign(x: Term, y: Term, size: Term) -> Term:
     """The power from the power of |x|: signs, domain and the cases that are always 1."""
     whole = truncate(y).equals(y)
     half = y * 0.5
