@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from svod.base.errors import BufferNotFound, EmptySchedule
 from svod.base.timing import span
 from svod.device.buffer import Buffer
+from svod.device.cpu.compiler import object_store
 from svod.device.names import DISK_PREFIX, base_key, canonical
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.runtime.builder import ExecutionPlanBuilder
 from svod.runtime.caches import compiled_kernels
 from svod.runtime.memory import MemoryItem, MemoryMode, plan_memory
+from svod.runtime.native import load
 from svod.runtime.ops import CompiledKernel, PreparedCopy, PreparedCustomFunction, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.schedule.schedule import PreSchedule, PreScheduleItem
@@ -72,8 +74,16 @@ def prepare_plan(
         with span("plan memory"):
             report = _share_memory(items, inputs, outputs, instance, memory)
     kernels = _kernels(items)
+    _load_launcher()
     with span("build plan"):
         return _build(items, outputs, output_ids, instance, kernels, report)
+
+
+def _load_launcher() -> None:
+    """The launcher's code is kept beside the kernels', so a warm process never loads LLVM."""
+    store = object_store()
+    if store is not None:
+        load(store.get, store.put)
 
 
 def _share_memory(items, inputs, outputs, instance, mode):  # type: ignore[no-untyped-def]
