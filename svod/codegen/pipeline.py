@@ -20,8 +20,8 @@ from svod.codegen.order import order_offsets, separate_loops
 from svod.codegen.render.llvm import LLVMRenderer, streaming_choice
 from svod.ir import ops as O
 from svod.ir.args import VarArg
-from svod.ir.node import UOp
-from svod.optimize.graph import renumber
+from svod.ir.node import UOp, elements
+from svod.optimize.graph import evaluations, renumber
 from svod.optimize.heuristics import optimize
 from svod.optimize.machine import Machine
 from svod.optimize.opts import CORE, Opt
@@ -197,22 +197,21 @@ def _streams(kernel: UOp) -> bool:
 
 
 def work_of(body: UOp, kernel: UOp) -> tuple[int, int]:
-    """Arithmetic operations and the bytes of every buffer touched once."""
-    from math import prod
-
-    from svod.optimize.graph import evaluations
-
+    """Arithmetic operations on all cores, and the bytes of every buffer touched once."""
     flops = 0
+    cores = 1
     for n in kernel.toposort():
-        if n.op in O.ALU and n.dtype.kind == "f" and n.op != O.WHERE:
+        if n.op == O.DEFINE_VAR and n.arg.name == CORE:
+            cores = n.arg.hi + 1
+        elif n.op in O.ALU and n.dtype.kind == "f" and n.op != O.WHERE:
             flops += evaluations(n)
         elif n.op == O.REDUCE and n.dtype.kind == "f":
             flops += evaluations(n.src[0])
     moved = 0
     for n in body.toposort():
         if n.op == O.PARAM:
-            moved += prod(n.arg.shape) * n.dtype.itemsize
-    return flops, moved
+            moved += elements(n.arg.shape) * n.dtype.itemsize
+    return flops * cores, moved
 
 
 def dump(stage: str, before: UOp, after: UOp) -> None:

@@ -119,14 +119,22 @@ def _say_device() -> None:
 
 def _counts() -> dict[str, int]:
     from svod.device.cpu.compiler import counters
-    from svod.runtime.caches import statistics as kernels
-    from svod.schedule.schedule import statistics as schedules
+    from svod.runtime import caches
+    from svod.schedule import schedule
 
-    return {
-        "schedule hits": schedules["hits"],
-        "schedule misses": schedules["misses"],
-        "kernel hits": kernels["hits"],
-        "kernel misses": kernels["misses"],
+    found: dict[str, int] = {}
+    for word, module in (("schedule", schedule), ("kernel", caches)):
+        hits, misses = _hits_and_misses(module)
+        found |= {f"{word} hits": hits, f"{word} misses": misses}
+    return found | {
         "objects loaded": counters["loaded"],
         "objects compiled": counters["compiled"],
     }
+
+
+def _hits_and_misses(module: Any) -> tuple[int, int]:
+    counted = getattr(module, "statistics", None)
+    if isinstance(counted, dict):
+        return counted["hits"], counted["misses"]
+    cache = module.schedules if hasattr(module, "schedules") else module.kernels
+    return cache.hits, cache.misses

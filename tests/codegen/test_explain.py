@@ -1,0 +1,134 @@
+"""Kernels as people see them: loop nests and C-like text, against golden files.
+
+A golden file is rewritten with ``GOLDEN=write`` in the environment of the tests; read the
+difference before keeping it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import svod
+from svod.base.errors import EmptySchedule
+from svod.codegen.explain import explain
+from svod.codegen.linearize import linearize
+from svod.codegen.pipeline import LOWERING, Choices, run_passes
+from svod.codegen.render.c import render_c
+from svod.codegen.render.expression import constant, expression
+from svod.codegen.render.nest import render_nest
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, const, make, variable
+from svod.ir.text import parse
+from svod.optimize.machine import Machine
+from svod.tensor.realize import schedule_of
+from svod.tools.explain import explain as show
+from svod.tools.explain import explanation
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+NAMES = sorted([path.stem for path in GOLDEN.glob("*.kernel")])
+MACHINE = Machine(vector_bytes=32, registers=16, cores=2)
+
+
+def tensor(*shape: int) -> svod.Tensor:
+    return svod.Tensor(np.zeros(shape, np.float32))
+
+
+def bodies(result: svod.Tensor) -> list[UOp]:
+    schedule, _ = schedule_of([result])
+    return [item.body for item in schedule.items if item.body.op == O.SINK]
+
+
+def check(path: Path, text: str) -> None:
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def golden_kernel(name: str) -> UOp:
+    """A kernel after the opts, from its text."""
+    return parse((GOLDEN / f"{name}.kernel").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loop_nest_is_as_in_the_golden_file(name: str) -> None:
+    text = render_nest(golden_kernel(name)) + "\n"
+    check(GOLDEN / f"{name}.nest", text)
+    assert 2 <= text.count("\n") <= 20
+    assert max(map(len, text.split("\n"))) <= 104
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_c_text_is_as_in_the_golden_file(name: str) -> None:
+    lowered = run_passes(LOWERING, golden_kernel(name), Choices(MACHINE))
+    text = render_c(name, lowered, linearize(lowered))
+    check(GOLDEN / f"{name}.c", text)
+    assert text.count("{") == text.count("}")
+
+
+def test_explain_names_the_kernel_its_opts_and_its_work() -> None:
+    product = (tensor(64, 96) @ tensor(96, 48) + tensor(48)).relu()
+    (body,) = bodies(product)
+    lines = explain(body, MACHINE).split("\n")
+    assert lines[0].startswith("kernel matmul")
+    assert lines[1].startswith("opts   ") and "LANE" in lines[1]
+    flops = 2 * 64 * 96 * 48  # and two per element for bias and relu
+    assert lines[2] == f"work   {flops + 2 * 64 * 48:,} flops, 55,488 bytes at least"
+    assert lines[3] == "loops"
+    text = "\n".join(lines)
+    for name in ("p0[", "p1[", "p2[", "p3[", "acc0", "fma("):
+        assert name in text
+
+
+def test_expressions_have_the_brackets_they_need() -> None:
+    a, b, c = (variable(name, 0, 9) for name in "abc")
+    names = {a: "a", b: "b", c: "c"}
+    total = make(O.ADD, dt.index, (a, b))
+    assert expression(make(O.MUL, dt.index, (total, c)), names) == "(a + b)*c"
+    assert expression(make(O.ADD, dt.index, (a, make(O.MUL, dt.index, (b, c)))), names) == "a + b*c"
+    assert expression(make(O.SUB, dt.index, (a, total)), names) == "a - (a + b)"
+    assert expression(make(O.ADD, dt.index, (a, total)), names) == "a + a + b"
+    minus = make(O.MUL, dt.index, (a, const(-1, dt.index)))
+    assert expression(make(O.ADD, dt.index, (b, minus)), names) == "b - a"
+    assert expression(make(O.LT, dt.bool_, (minus, const(1, dt.index))), names) == "a >= 0"
+
+
+def test_constants_are_as_short_as_their_type_allows() -> None:
+    assert constant(0.1, dt.float32) == "0.1"
+    assert constant(0.10000000149011612, dt.float32) == "0.1"
+    assert constant(0.1, dt.float64) == "0.1"
+    assert constant(0.10000000149011612, dt.float64) == "0.10000000149011612"
+    assert constant(float("inf"), dt.float32) == "inf"
+    assert constant(float("nan"), dt.float32) == "nan"
+    assert constant(True, dt.bool_) == "true"
+    assert constant(-3, dt.int32) == "-3"
+
+
+def test_explain_of_a_tensor_counts_calls_of_equal_kernels(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x, w = tensor(64, 64), tensor(64, 64)
+    for _ in range(4):
+        x = (x @ w).relu()
+    show(x)
+    text = capsys.readouterr().out
+    assert re.match(r"4 calls of [12] distinct kernels?\n", text)
+    assert re.search(r"[34] calls of\nkernel matmul_max_64x64_64\n", text)
+    assert "code\n" not in text
+
+
+def test_explain_of_a_plan_shows_its_kernels_and_runs_nothing() -> None:
+    plan = (tensor(32, 32) + 1).prepare()
+    text = explanation(plan, code=True)
+    assert text.startswith("1 call of 1 distinct kernel\n")
+    assert "void add_32x32(" in text
+
+
+def test_there_is_nothing_to_explain_of_a_realised_tensor() -> None:
+    with pytest.raises(EmptySchedule, match="nothing to explain: every tensor is realised"):
+        explanation(tensor(2, 2).contiguous().realize())
