@@ -15,12 +15,15 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num
+from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, replace_by_pieces, split
 
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
+PANEL_BYTES = 20  # per cycle from the second cache, kept up while computing
+FMA_LATENCY = 4  # cycles; chains in flight at one multiply-add per cycle
+MAX_VECTORS = 4  # of a panel: with more, the register allocator starts to spill
 MIN_ROWS, MIN_COLUMNS, MIN_DEPTH = 8, 8, 8
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
 
@@ -75,31 +78,48 @@ def optimize_contraction(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     joined = _joined_columns(end, found)
-    inner = extent(joined[-1])
     total = prod(map(extent, joined))
-    tile, rows = _tile(total, inner if len(joined) > 1 else 0, _row_count(found), width)
-    lanes = -(-tile // width) * width
-    if depth * lanes * itemsize > SCRATCH_LIMIT:
+    vectors, rows = _tile(total, _row_count(found), width)
+    tile = vectors * width
+    if depth * tile * itemsize > SCRATCH_LIMIT:
         return None
-    sink = _cut_columns(sink, joined, total, tile, lanes, width)
-    sink = _stage_panel(sink, found.k, tile, lanes, inner if len(joined) > 1 else 0)
+    block = _block(-(-total // tile), depth * tile * itemsize, machine)
+    cut = _Columns(sink, joined, total, tile, width, block)
+    operand = found.columns
+    sink = cut.apply(sink)
+    sink = cut.stage(sink, operand, found.k)
+    panel = cut.panel
     applied.append(Opt("TILE", joined[-1].arg.id, tile))
     applied.append(Opt("STAGE", joined[-1].arg.id, depth))
-    sink = _panels_outside(sink, found)
+    sink = _panels_outside(sink, found, panel)
     row = max(found.m, key=extent)
     sink = split(sink, row, min(rows, extent(row)), AxisKind.UPCAST)
     applied.append(Opt("UPCAST", row.arg.id, rows))
     return sink
 
 
-def _panels_outside(sink: UOp, found: Contraction) -> UOp:
-    """Rows inside panels: a panel is packed once and read by all rows."""
+def _panels_outside(sink: UOp, found: Contraction, panel: UOp) -> UOp:
+    """Blocks, rows, panels: a block is packed once, and a strip of rows stays close while it
+    meets every panel of the block."""
     (end,) = sink.src
     loops = end.src[1:]
     rows = [r for r in loops if r in found.m]
     lanes = [r for r in loops if r.arg.kind in (AxisKind.LANE, AxisKind.UPCAST)]
-    rest = [r for r in loops if r not in rows and r not in lanes]
-    return make(O.SINK, dt.void, (make(O.END, dt.void, (end.src[0], *rest, *rows, *lanes)),))
+    rest = [r for r in loops if r not in rows and r not in lanes and r is not panel]
+    inner = [panel] if panel.op == O.RANGE else []
+    order = (*rest, *rows, *inner, *lanes)
+    return make(O.SINK, dt.void, (make(O.END, dt.void, (end.src[0], *order)),))
+
+
+def _block(panels: int, panel_bytes: int, machine: Machine) -> int:
+    """Panels packed together: what the second cache holds, in equal blocks, some for each core."""
+    limit = max(1, machine.l2_bytes // panel_bytes)
+    if panels >= machine.cores:
+        limit = min(limit, panels // machine.cores)
+    for count in range(min(limit, panels), 0, -1):
+        if panels % count == 0:
+            return count
+    return 1
 
 
 def _row_count(found: Contraction) -> int:
@@ -131,116 +151,135 @@ def _joined_columns(end: UOp, found: Contraction) -> list[UOp]:
     return joined
 
 
-def _tile(total: int, inner: int, rows: int, width: int) -> tuple[int, int]:
-    """Columns of a panel and rows of a tile: the pair that wastes least of the registers."""
+def _tile(total: int, rows: int, width: int) -> tuple[int, int]:
+    """Vectors of a panel and rows of a tile: the pair that wastes least."""
     candidates = []
-    for vectors in range(1, 8):
-        lanes = vectors * width
-        if inner:
-            if inner > lanes:
-                parts = [d for d in range(1, inner + 1) if inner % d == 0 and inner // d <= lanes]
-                columns = inner // parts[0]
-            else:
-                columns = lanes // inner * inner
-        else:
-            columns = min(lanes, total)
-        columns = min(columns, total)
-        if columns < 1 or -(-columns // width) != vectors:
-            continue
-        panels = -(-total // columns)
-        used = total / (panels * lanes)
-        limit = min(MAX_ACCUMULATORS // vectors, 8)
-        for copies in range(limit, 0, -1):
+    for vectors in range(1, MAX_VECTORS + 1):
+        panels = -(-total // (vectors * width))
+        used = total / (panels * vectors * width)
+        for copies in range(min(MAX_ACCUMULATORS // vectors, 8), 0, -1):
             tiles = -(-rows // copies)
             fill = rows / (tiles * copies)
-            # Loads per multiply-add: columns are vector loads, rows are broadcasts.
-            traffic = 1.0 / copies + 0.5 / vectors
-            chains = min(1.0, vectors * copies / 8)
-            exact = 1.0 if rows % copies == 0 else 0.97
-            candidates.append((used * fill * chains * exact / (1.0 + 0.25 * traffic), columns, copies))
+            # Cycles of one step along k: multiply-adds, against reading the panel from the
+            # second cache, loads into registers, and the latency of too few chains.
+            work = vectors * copies
+            cycles = max(work, vectors * 64 / PANEL_BYTES, vectors + copies / 2, FMA_LATENCY)
+            exact = 1.0 if rows % copies == 0 else 0.98  # the rest is one more piece of code
+            candidates.append((used * fill * exact * work / cycles, copies, vectors))
     best = max(candidates)
-    return best[1], best[2]
+    return best[2], best[1]
 
 
-def _cut_columns(
-    sink: UOp, joined: list[UOp], total: int, tile: int, lanes: int, width: int
-) -> UOp:
-    """One range over the joined axes, cut into panels and lanes; edges are masked."""
-    fresh = 1 + max([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
-    panels = -(-total // tile)
-    outer = (
-        ZERO
-        if panels == 1
-        else make(O.RANGE, dt.index, (num(panels),), RangeArg(fresh, AxisKind.LOOP))
-    )
-    vectors = lanes // width
-    lane = make(O.RANGE, dt.index, (num(width),), RangeArg(fresh + 1, AxisKind.LANE))
-    ranges = [lane]
-    inner = lane
-    if vectors > 1:
-        part = make(O.RANGE, dt.index, (num(vectors),), RangeArg(fresh + 2, AxisKind.UPCAST))
-        inner = add(mul(part, width), lane)
-        ranges.insert(0, part)
-    if vectors in (1, 2, 4, 8):  # the code generator splits wide vectors of these sizes exactly
-        lane = make(O.RANGE, dt.index, (num(lanes),), RangeArg(fresh + 1, AxisKind.LANE))
-        inner, ranges = lane, [lane]
-    place = add(mul(outer, tile), inner)
-    gate = TRUE
-    if lanes != tile:
-        gate = lt(inner, tile)
-    if panels * tile != total:
-        gate = and_(gate, lt(place, total))
-    loops = ranges if outer is ZERO else [outer, *ranges]
-    values: dict[UOp, UOp] = {}
-    step = 1
-    for r in reversed(joined):
-        values[r] = mod(idiv(place, step), extent(r)) if r is not joined[0] else idiv(place, step)
-        step *= extent(r)
-    return replace_by_pieces(sink, joined, values, loops, gate)
+def _loop(number: int, size: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+    return ZERO if size == 1 else make(O.RANGE, dt.index, (num(size),), RangeArg(number, kind))
 
 
-def _stage_panel(sink: UOp, depth: list[UOp], tile: int, lanes: int, inner: int) -> UOp:
-    """Pack what the column operand gives for a panel, and read the panel instead."""
-    found = find_columns(sink, depth)
-    operand = found
-    used = operand.ranges
-    order = sink.toposort()
-    fresh = 1 + max([n.arg.id for n in order if n.op == O.RANGE])
-    lane = [r for r in used if r.arg.kind in (AxisKind.LANE, AxisKind.UPCAST)]
-    position = _column_position(sink)
-    # Where it is packed: loops of its own over the depth and the panel.
-    mapping: dict[UOp, UOp] = {}
-    loops: list[UOp] = []
-    for r in depth:
-        copy = make(O.RANGE, dt.index, r.src, RangeArg(fresh, AxisKind.LOOP))
-        fresh += 1
-        mapping[r] = copy
-        loops.append(copy)
-    row = inner if inner and inner < tile else tile
-    count = tile // row if inner else 1
-    where: UOp = ZERO
-    if count > 1:
-        line = make(O.RANGE, dt.index, (num(count),), RangeArg(fresh, AxisKind.LOOP))
-        fresh += 1
-        loops.append(line)
-        where = mul(line, row)
-    span = 1 << (row - 1).bit_length()
-    cell = make(O.RANGE, dt.index, (num(span),), RangeArg(fresh, AxisKind.LANE))
-    loops.append(cell)
-    where = add(where, cell)
-    gate = TRUE if span == row else lt(cell, row)
-    value = _repositioned(operand, position, lane, where, mapping, gate)
-    memory = make(O.DEFINE_LOCAL, operand.dtype, (), LocalArg(_size(depth) * lanes, 0))
-    target = add(mul(_flat(depth, mapping), lanes), where)
-    index = (memory, target) if gate is TRUE else (memory, target, gate)
-    store = make(O.STORE, dt.void, (make(O.INDEX, memory.dtype, index), value))
-    packed = make(O.AFTER, memory.dtype, (memory, make(O.END, dt.void, (store, *loops))))
-    read = add(mul(_flat(depth, {}), lanes), position)
-    load = make(O.LOAD, memory.dtype, (make(O.INDEX, memory.dtype, (packed, read)),))
-    return replace_all(sink, {operand: load})
+class _Columns:
+    """The columns of a contraction as blocks of panels of lanes, and how a panel is packed."""
+
+    def __init__(
+        self, sink: UOp, joined: list[UOp], total: int, tile: int, width: int, block: int
+    ) -> None:
+        fresh = 1 + max([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
+        self.joined, self.total, self.tile = joined, total, tile
+        self.row = extent(joined[-1])  # columns that lie next to each other in the operand
+        panels = -(-total // tile)
+        self.outer, self.panel = _loop(fresh, panels // block), _loop(fresh + 1, block)
+        vectors = tile // width
+        if vectors in (1, 2, 4):  # the code generator splits wide vectors of these sizes exactly
+            self.lanes = [_loop(fresh + 2, tile, AxisKind.LANE)]
+            self.position = self.lanes[0]
+        else:
+            part = _loop(fresh + 2, vectors, AxisKind.UPCAST)
+            lane = _loop(fresh + 3, width, AxisKind.LANE)
+            self.lanes = [part, lane]
+            self.position = add(mul(part, width), lane)
+        self.fresh = fresh + 4
+        self.start = mul(add(mul(self.outer, block), self.panel), tile)
+
+    def apply(self, sink: UOp) -> UOp:
+        """The kernel over panels and lanes; columns past the end are masked."""
+        place = add(self.start, self.position)
+        gate = TRUE if self.total % self.tile == 0 else lt(place, self.total)
+        values: dict[UOp, UOp] = {}
+        step = 1
+        for r in reversed(self.joined):
+            values[r] = idiv(place, step)
+            if r is not self.joined[0]:
+                values[r] = mod(values[r], extent(r))
+            step *= extent(r)
+        loops = [r for r in (self.outer, self.panel) if r is not ZERO] + self.lanes
+        return replace_by_pieces(sink, self.joined, values, loops, gate)
+
+    def stage(self, sink: UOp, operand: UOp, depth: list[UOp]) -> UOp:
+        """Pack what the operand gives for a block, and read that instead."""
+        axes = [self.panel, *depth] if self.panel.op == O.RANGE else depth
+        mapping: dict[UOp, UOp] = {}
+        for r in axes:
+            mapping[r] = make(O.RANGE, dt.index, r.src, RangeArg(self.fresh, AxisKind.LOOP))
+            self.fresh += 1
+        loops = list(mapping.values())
+        start = replace_all(self.start, {self.panel: mapping.get(self.panel, ZERO)})
+        position, gate, columns, more = self._pack_place(start)
+        value = replace_all(operand, {**mapping, **columns})
+        if gate is not TRUE:
+            value = _guarded(value, gate)
+        memory = make(O.DEFINE_LOCAL, operand.dtype, (), LocalArg(_size(axes) * self.tile, 0))
+        target = add(mul(_flat(axes, mapping), self.tile), position)
+        index = (memory, target) if gate is TRUE else (memory, target, gate)
+        store = make(O.STORE, dt.void, (make(O.INDEX, memory.dtype, index), value))
+        # Lines outside the depth: what says which lanes exist is then computed once per line.
+        ahead = 1 if self.panel.op == O.RANGE else 0
+        order = (*loops[:ahead], *more[:-1], *loops[ahead:], more[-1])
+        end = make(O.END, dt.void, (store, *order))
+        packed = make(O.AFTER, memory.dtype, (memory, end))
+        read = add(mul(_flat(axes, {}), self.tile), self.position)
+        load = make(O.LOAD, memory.dtype, (make(O.INDEX, memory.dtype, (packed, read)),))
+        return replace_all(sink, {_column_operand(sink): load})
+
+    def _pack_place(self, start: UOp) -> tuple[UOp, UOp, dict[UOp, UOp], list[UOp]]:
+        """Position in the panel, when it exists, the columns there, and the loops over it.
+
+        Columns lie in rows of the operand; a panel covers pieces of some of them. Lanes go along
+        a row, so that they are neighbours in memory: over whole rows where these are short, over
+        the panel where it is shorter.
+        """
+        if len(self.joined) == 1:
+            cell = _loop(self.fresh, self.tile, AxisKind.LANE)
+            place = add(start, cell)
+            gate = TRUE if self.total % self.tile == 0 else lt(place, self.total)
+            return cell, gate, {self.joined[0]: place}, [cell]
+        row = self.row
+        first, offset = idiv(start, row), mod(start, row)
+        aligned = self.tile % row == 0 or row % self.tile == 0
+        if row >= self.tile:
+            line = _loop(self.fresh, 1 if aligned else 2)
+            cell = _loop(self.fresh + 1, self.tile, AxisKind.LANE)
+            column = sub(add(offset, cell), mul(line, row))
+            position = cell
+            gate = TRUE if aligned else and_(ge(column, 0), lt(column, row))
+        else:
+            lines = self.tile // row if aligned else (self.tile - 2) // row + 2
+            line = _loop(self.fresh, lines)
+            span = 1 << (row - 1).bit_length()
+            cell = _loop(self.fresh + 1, span, AxisKind.LANE)
+            column = cell
+            position = sub(add(mul(line, row), cell), offset)
+            gate = lt(cell, row)
+            if not aligned:
+                gate = and_(gate, and_(ge(position, 0), lt(position, self.tile)))
+        lines_before = add(first, line)
+        if self.total % self.tile:
+            gate = and_(gate, lt(lines_before, self.total // row))
+        columns: dict[UOp, UOp] = {self.joined[-1]: column}
+        for r in reversed(self.joined[1:-1]):
+            columns[r] = mod(lines_before, extent(r))
+            lines_before = idiv(lines_before, extent(r))
+        columns[self.joined[0]] = lines_before
+        return position, gate, columns, [r for r in (line, cell) if r is not ZERO]
 
 
-def find_columns(sink: UOp, depth: list[UOp]) -> UOp:
+def _column_operand(sink: UOp) -> UOp:
     """The operand that moves with the lanes."""
     (node,) = [n for n in sink.toposort() if n.op == O.REDUCE]
     for s in node.src[0].src:
@@ -249,38 +288,12 @@ def find_columns(sink: UOp, depth: list[UOp]) -> UOp:
     raise AssertionError("a contraction without columns")
 
 
-def _column_position(sink: UOp) -> UOp:
-    """The place within a panel, from the lane axes of the kernel."""
-    ranges = sink.src[0].src[1:]
-    lane = [r for r in ranges if r.arg.kind is AxisKind.LANE][0]
-    part = [r for r in ranges if r.arg.kind is AxisKind.UPCAST]
-    return add(mul(part[0], extent(lane)), lane) if part else lane
-
-
-def _repositioned(
-    operand: UOp,
-    position: UOp,
-    lanes: list[UOp],
-    where: UOp,
-    mapping: dict[UOp, UOp],
-    gate: UOp,
-) -> UOp:
-    """The operand at another place of the panel, with loops of its own."""
-    parts = sorted(lanes, key=lambda r: r.arg.kind)
-    replaced = dict(mapping)
-    if len(parts) == 2:  # vector number and lane within it
-        width = extent(parts[1])
-        replaced[parts[0]] = idiv(where, width)
-        replaced[parts[1]] = mod(where, width)
-    else:
-        replaced[parts[0]] = where
-    value = replace_all(operand, replaced)
-    if gate is TRUE:
-        return value
+def _guarded(value: UOp, gate: UOp) -> UOp:
+    """The value with its memory accesses made only where the gate holds."""
     done: dict[UOp, UOp] = {}
     for node in value.toposort():
         src = tuple([done[s] for s in node.src])
-        if node.op == O.INDEX and any(r.arg.kind is AxisKind.LANE for r in node.ranges):
+        if node.op == O.INDEX:
             test = and_(src[2], gate) if len(src) == 3 else gate
             done[node] = make(O.INDEX, node.dtype, (src[0], src[1], test))
         else:
