@@ -81,8 +81,8 @@ def tanh(x: Term) -> Term:
     y = as_float(signed_bits(y) + (signed_bits(shifted) << 23))
     large = 1.0 - 2.0 / (y + 1.0)
     z = x * x
-    small = fma(x * z, horner(z, _TANH_SMALL), x)
-    return where(a >= 0.55, with_sign(large, x), small)  # a NaN counts as small
+    small = fma(a * z, horner(z, _TANH_SMALL), a)
+    return with_sign(where(a >= 0.55, large, small), x)  # a NaN counts as small
 
 
 def erf(x: Term) -> Term:

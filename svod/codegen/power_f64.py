@@ -44,11 +44,12 @@ def power(form: Format, x: Term, y: Term) -> Term:
     low = fma(y, log_low, fma(y, log, -product))
     low = where(absolute(product) < 1080.0, low, 0.0)
     product = where(a.equals(1.0), 0.0, product)
-    bounded = at_least(-1080.0, at_most(1080.0, product))
+    bounded = at_least(-1080.0, at_most(1024.25, product))
     shifted = bounded + form.magic
     r = (bounded - (shifted - form.magic)) + low
     size = scale(form, fma(horner(r, form.exp2), r, 1.0), shifted, bounded < -1000.0)
-    size = where(product >= 1024.0, INFINITY, size)
+    # At 1024 the low part decides: the largest float to the power 1 is just below.
+    size = where((product >= 1024.0) & (r >= 0.0), INFINITY, size)
     size = where(product.equals(product), size, NAN)
     return power_sign(x, y, size)
 

@@ -47,7 +47,7 @@ _engine: list[Any] = []
 
 def argument(number: int, dtype: DType, lanes: int) -> UOp:
     """A stand-in for a loaded value; its arg is the number of the array."""
-    return make(O.SPECIAL, dtype.vec(lanes), (), f"in{number}")
+    return make(O.PARAM, dtype.vec(lanes), (), f"in{number}")
 
 
 def lower(op: int, dtype: DType, sources: list[DType], lanes: int = LANES, arg: Any = None) -> UOp:
@@ -276,11 +276,21 @@ def compiled(root: UOp, sources: list[DType]) -> Callable[..., Any]:
     return run
 
 
+def assembly(root: UOp, sources: list[DType]) -> str:
+    """The machine code, as text."""
+    target, _ = _machine()
+    return str(target.emit_assembly(llvm.parse_assembly(source_text(root, sources, "listed"))))
+
+
+def host_features() -> list[str]:
+    """What the processor has."""
+    return [name for name, present in llvm.get_host_cpu_features().items() if present]
+
+
 def instructions(root: UOp, sources: list[DType]) -> int:
     """Vector instructions of the loop body, without the loads of arguments and the store."""
-    target, _ = _machine()
-    module = llvm.parse_assembly(source_text(root, sources, "counted"))
-    text = target.emit_assembly(module)
-    match = re.search(r"^(\.LBB\d+_\d+):(.*?)\bj\w+\s+\1", text, re.S | re.M)
+    match = re.search(r"^(\.LBB\d+_\d+):(.*?)\bj\w+\s+\1", assembly(root, sources), re.S | re.M)
     assert match is not None
-    return len(re.findall(r"^\s+[vk]\w+\s", match.group(2), re.M)) - len(sources) - 1
+    body = re.findall(r"^\s+([vk]\w+\s.*)$", match.group(2), re.M)
+    moves = [line for line in body if re.match(r"vmov[ua]\w+\s.*\(%r[^i]", line)]
+    return len(body) - len(moves)

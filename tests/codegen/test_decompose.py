@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,16 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.node import const, make
-from tests.codegen.decompose_harness import LANES, NUMPY, argument, compiled, instructions, lower
+from tests.codegen.decompose_harness import (
+    LANES,
+    NUMPY,
+    argument,
+    assembly,
+    compiled,
+    host_features,
+    instructions,
+    lower,
+)
 
 INTEGERS = [
     dt.int8, dt.uint8, dt.int16, dt.uint16, dt.int32, dt.uint32, dt.int64, dt.uint64
@@ -99,6 +109,25 @@ def test_shifts_past_the_width(dtype: DType, lanes: int) -> None:
         past = not 0 <= n < dtype.bits
         assert p == (0 if past else ((a << n) - lo) % (hi - lo + 1) + lo), (a, n)
         assert q == ((-1 if a < 0 else 0) if past else a >> n), (a, n)
+
+
+def test_index_arithmetic_and_conditions() -> None:
+    x, y = integers(dt.int64, 500, 0), integers(dt.int64, 500, 1)
+    got = run(O.MOD, dt.index, x, y, sources=[dt.index, dt.index])
+    expected = [a % b if b else 0 for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    assert got.tolist() == expected
+    a, b = np.array([False, True] * 2), np.array([False] * 2 + [True] * 2)
+    tables = {O.MAX: a | b, O.MIN: a & b, O.IDIV: a & b, O.MOD: a & ~a}
+    for op, table in tables.items():
+        assert (run(op, dt.bool_, a, b, sources=[dt.bool_, dt.bool_]) == table).all()
+
+
+def test_integer_multiply_add_and_rounding() -> None:
+    x = integers(dt.int32, 300, 0)
+    got = run(O.FMA, dt.int32, x, x, x, sources=[dt.int32] * 3)
+    assert (got == x * x + x).all()
+    source = argument(0, dt.int32, 4)
+    assert decompose(O.FLOOR, source.dtype, (source,), None) is source
 
 
 def test_integer_powers_wrap() -> None:
@@ -196,7 +225,12 @@ def test_floats_and_bool(dtype: DType) -> None:
 
 # -- arithmetic on narrow floats ---------------------------------------------------------------
 
-ARITHMETIC = {O.ADD: np.add, O.SUB: np.subtract, O.MUL: np.multiply, O.DIV: np.divide}
+ARITHMETIC: dict[int, Any] = {
+    O.ADD: np.add,
+    O.SUB: np.subtract,
+    O.MUL: np.multiply,
+    O.DIV: np.divide,
+}
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=repr)
@@ -222,6 +256,195 @@ def test_narrow_functions_go_through_float32(dtype: DType) -> None:
 
 # -- functions ---------------------------------------------------------------------------------
 
+# The largest errors found in units of the last place, rounded up: float32, float64.
+ULPS: dict[str, tuple[float, float]] = {
+    "RECIP": (0.5, 0.5), "RSQRT": (1.5, 1.5), "EXP": (0.9, 0.9), "EXP2": (0.9, 0.9),
+    "EXPM1": (1.5, 1.9), "LOG": (0.9, 0.9), "LOG2": (1.0, 1.0), "LOG1P": (1.5, 1.5),
+    "SIN": (1.6, 0.9), "COS": (1.6, 0.9), "TAN": (0.51, 1.2), "TANH": (1.5, 1.9),
+    "ERF": (1.1, 1.0), "SINH": (1.8, 1.8), "COSH": (1.9, 1.5), "ASIN": (1.4, 1.5),
+    "ACOS": (1.1, 1.2), "ATAN": (1.4, 1.8), "ASINH": (0.51, 1.8), "ACOSH": (0.51, 1.8),
+    "ATANH": (0.51, 2.0), "ATAN2": (1.6, 2.0), "POW": (0.54, 1.2), "FMOD": (0.0, 0.0),
+}  # fmt: skip
+UNARY = [name for name in ULPS if name not in ("ATAN2", "POW", "FMOD")]
+BINARY = ["ATAN2", "POW", "FMOD"]
+long = np.longdouble
+needs_long = pytest.mark.skipif(np.finfo(long).nmant < 63, reason="needs an extended reference")
 
-def test_exp_is_short() -> None:
-    assert instructions(lower(O.EXP, dt.float32, [dt.float32]), [dt.float32]) > 0
+
+def reference(name: str, *arguments: Any) -> Any:
+    """The function in the type of the arguments, which is wider than the one under test."""
+    x = arguments[0]
+    if name == "RECIP":
+        return 1 / x
+    if name == "RSQRT":
+        return 1 / np.sqrt(x)
+    if name == "ERF":
+        return _erf(x)
+    special = {"POW": np.power, "ASIN": np.arcsin, "ACOS": np.arccos, "ATAN": np.arctan}
+    special |= {"ASINH": np.arcsinh, "ACOSH": np.arccosh, "ATANH": np.arctanh, "ATAN2": np.arctan2}
+    function = special.get(name) or getattr(np, name.lower())
+    return function(*arguments)
+
+
+def _erf(x: Any) -> Any:
+    if x.dtype == np.float64:
+        return np.array([math.erf(v) for v in x])
+    # erf(x) = 2/sqrt(pi) * exp(-x**2) * sum of 2**n * x**(2n+1) / (1*3*..*(2n+1)); no sign changes
+    a = np.minimum(np.abs(x), long(7))
+    term = total = a
+    for n in range(1, 200):
+        term = term * (2 * a * a / (2 * n + 1))
+        total = total + term
+    one = np.exp(-a * a) * total * 2 / np.sqrt(long(np.pi) + long(1.2246467991473532e-16))
+    return np.where(np.isnan(x), x, np.copysign(np.minimum(one, long(1)), x))
+
+
+def errors(got: Any, exact: Any, mantissa: int) -> Any:
+    """Distances in units of the last place; infinite where signs, NaNs or infinities differ."""
+    rounded = exact.astype(got.dtype)
+    alike = (rounded == got) & (np.signbit(rounded) == np.signbit(got))
+    alike |= np.isnan(exact) & np.isnan(got)
+    smallest = -126 if mantissa == 23 else -1022
+    exponent = np.maximum(np.frexp(np.where(rounded == 0, 1e-300, rounded))[1] - 1, smallest)
+    exponent = np.where(rounded == 0, smallest, exponent)
+    distance = np.abs(got.astype(exact.dtype) - exact) * np.ldexp(
+        exact.dtype.type(1), mantissa - exponent
+    )
+    distance = np.where(np.signbit(rounded) != np.signbit(got), np.inf, distance)
+    return np.where(alike, np.minimum(np.nan_to_num(distance, nan=0.0), 0.5), distance).astype(
+        float
+    )
+
+
+def assert_close(got: Any, exact: Any, bound: float, *arguments: Any) -> None:
+    found = errors(got, exact, np.finfo(got.dtype).nmant)
+    found = np.where(np.isnan(found), np.inf, found)
+    worst = int(np.argmax(found))
+    where = [a[worst] for a in arguments]
+    assert found[worst] <= max(bound, 0.5), (found[worst], where, got[worst], exact[worst])
+
+
+def specials(kind: Any) -> Any:
+    limits = np.finfo(kind)
+    values = [0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 7.0, 0.1, 1e10, 1e30, 1e-30, np.pi, np.pi / 2, 88.72284,
+              104.0, 709.782712893384, 710.4758600739439, 745.2, 1022.0, 1074.0, 2.0**24, 2.0**53,
+              limits.max, limits.tiny, limits.smallest_subnormal, np.inf, np.nan]  # fmt: skip
+    values += [math.nextafter(1.0, 0.0), math.nextafter(1.0, 2.0), 1 - 2.0**-24, 1 + 2.0**-23]
+    return np.array(values + [-v for v in values]).astype(kind)
+
+
+def samples_f64(count: int) -> Any:
+    generator = np.random.default_rng(1)
+    every = generator.integers(0, 1 << 64, count, dtype=np.uint64).view(np.float64)
+    near = np.concatenate([
+        np.exp(generator.uniform(-40, 40, count)) * generator.choice([-1, 1], count),
+        generator.uniform(-1, 1, count), generator.uniform(-8, 8, count),
+        generator.uniform(-750, 750, count), 1 + generator.normal(size=count) * 1e-3,
+    ])  # fmt: skip
+    return np.concatenate([every, near, specials(np.float64)])
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_float32_function(name: str) -> None:
+    x = np.concatenate([float_samples(dt.float32), specials(np.float32)])
+    dense = np.linspace(-4, 4, 100003, dtype=np.float32)
+    x = np.concatenate([x, dense])
+    got = run(O.BY_NAME[name], dt.float32, x, sources=[dt.float32])
+    assert_close(got, reference(name, x.astype(np.float64)), ULPS[name][0], x)
+
+
+@needs_long
+@pytest.mark.parametrize("name", UNARY)
+def test_float64_function(name: str) -> None:
+    x = samples_f64(3000)
+    got = run(O.BY_NAME[name], dt.float64, x, sources=[dt.float64], lanes=8)
+    assert_close(got, reference(name, x.astype(long)), ULPS[name][1], x)
+
+
+def pairs(kind: Any) -> tuple[Any, Any]:
+    """Special values, any bits, and values whose powers are neither 0 nor infinite."""
+    x, y = [grid.ravel() for grid in np.meshgrid(specials(kind), specials(kind))]
+    generator = np.random.default_rng(2)
+    count, width = 20000, 32 if kind is np.float32 else 64
+    bits = generator.integers(0, 1 << width, (2, count), dtype=np.uint64)
+    every = bits.astype(np.uint32).view(kind) if width == 32 else bits.view(kind)
+    moderate = np.exp(generator.uniform(-20, 20, count)) * generator.choice([-1, 1, 1], count)
+    powers = generator.uniform(-20, 20, count)
+    powers[::3] = np.round(powers[::3])
+    steep = 1 + generator.uniform(-1e-3, 1e-3, count)
+    many = generator.uniform(-60000, 60000, count)
+    x = np.concatenate([x, every[0], moderate.astype(kind), steep.astype(kind)])
+    y = np.concatenate([y, every[1], powers.astype(kind), many.astype(kind)])
+    return x, y
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_float32_function_of_two(name: str) -> None:
+    x, y = pairs(np.float32)
+    got = run(O.BY_NAME[name], dt.float32, x, y, sources=[dt.float32] * 2)
+    exact = reference(name, x.astype(np.float64), y.astype(np.float64))
+    assert_close(got, exact, ULPS[name][0], x, y)
+
+
+@needs_long
+@pytest.mark.parametrize("name", BINARY)
+def test_float64_function_of_two(name: str) -> None:
+    x, y = pairs(np.float64)
+    got = run(O.BY_NAME[name], dt.float64, x, y, sources=[dt.float64] * 2, lanes=8)
+    exact = np.fmod(x, y).astype(long) if name == "FMOD" else None
+    exact = reference(name, x.astype(long), y.astype(long)) if exact is None else exact
+    assert_close(got, exact, ULPS[name][1], x, y)
+
+
+@needs_long
+def test_angles_next_to_multiples_of_a_quarter_turn() -> None:
+    hard = [
+        6381956970095103.0 * 2.0**797,
+        16367173.0 * 2.0**72,
+        6588395.0 * 2.0**6,
+        1e22,
+        2.0**1023,
+    ]
+    x = np.array(hard + [np.pi / 2 * k for k in range(1, 4000)])
+    for name in ("SIN", "COS", "TAN"):
+        got = run(O.BY_NAME[name], dt.float64, x, sources=[dt.float64], lanes=8)
+        assert_close(got, reference(name, x.astype(long)), ULPS[name][1], x)
+        y = x[np.abs(x) < 1e38].astype(np.float32)
+        got = run(O.BY_NAME[name], dt.float32, y, sources=[dt.float32])
+        assert_close(got, reference(name, y.astype(np.float64)), ULPS[name][0], y)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, -1.0, 0.5])
+def test_power_with_a_known_exponent(exponent: float) -> None:
+    x = np.concatenate([float_samples(dt.float32)[::9], specials(np.float32)])
+    vector = dt.float32.vec(LANES)
+    root = decompose(O.POW, vector, (argument(0, dt.float32, LANES), const(exponent, vector)), None)
+    assert root is not None and len(root.toposort()) <= 8
+    if exponent == 0.0:
+        assert root is const(1.0, vector)
+        return
+    exact = np.power(x.astype(np.float64), np.full(len(x), exponent))
+    assert_close(compiled(root, [dt.float32])(x), exact, 1.3, x)
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=repr)
+@pytest.mark.parametrize("name", ULPS)
+def test_scalars_and_vectors_give_the_same_bits_without_calls(name: str, dtype: DType) -> None:
+    sources = [dtype] * (2 if name in BINARY else 1)
+    arrays = [np.resize(specials(NUMPY[dtype])[i:], 96) for i in range(len(sources))]
+    roots = [lower(O.BY_NAME[name], dtype, sources, lanes) for lanes in (1, 8)]
+    one, many = [compiled(root, sources)(*arrays) for root in roots]
+    same_bits(one, many)
+    for root in roots:
+        assert "call" not in assembly(root, sources)
+
+
+# Vector instructions for 16 (float32) values, the bar for the functions that models spend time in.
+LENGTHS = {"EXP": 22, "EXP2": 20, "LOG": 31, "TANH": 29, "ERF": 35, "SIN": 64}
+
+
+@pytest.mark.skipif("avx512f" not in host_features(), reason="counts are those of AVX-512")
+@pytest.mark.parametrize("name", LENGTHS)
+def test_length_of_the_machine_code(name: str) -> None:
+    root = lower(O.BY_NAME[name], dt.float32, [dt.float32])
+    assert instructions(root, [dt.float32]) <= LENGTHS[name]
