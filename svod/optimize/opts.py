@@ -13,7 +13,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, const, make, toposort, variable
 from svod.ir.reductions import identity
-from svod.ir.symbolic import ONE, TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, sub
+from svod.ir.symbolic import ONE, TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, sub, terms_of
 from svod.optimize.graph import extent, new_range, replace_all
 
 Piece = tuple[UOp, tuple[UOp, ...], UOp]  # value of the split range, its new ranges, gate
@@ -67,14 +67,35 @@ def _rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
 
 
 def _meets(sink: UOp, a: UOp, b: UOp) -> bool:
-    """Whether a and b are closed by the same nodes, next to each other."""
+    """Whether a and b are closed side by side and appear only as ``a * extent(b) + b``."""
+    size = extent(b)
     for node in sink.toposort():
-        if node.op in (O.END, O.REDUCE):
+        op = node.op
+        if op == O.END or op == O.REDUCE:
             ranges = node.src[1:]
             if (a in ranges) != (b in ranges):
                 return False
             if a in ranges and ranges.index(b) != ranges.index(a) + 1:
                 return False
+            continue
+        if op == O.INDEX:
+            used: tuple[UOp, ...] = (node.src[1],)
+        elif node.dtype is not dt.index:
+            used = tuple([s for s in node.src if s.dtype is dt.index])
+        elif op == O.RANGE or op == O.MAX or op == O.MIN or op == O.WHERE:
+            used = node.src
+        else:
+            continue
+        for place in used:
+            ranges_here = place.ranges
+            if a not in ranges_here and b not in ranges_here:
+                continue
+            terms, _ = terms_of(place)
+            if terms.get(a, 0) != terms.get(b, 0) * size:
+                return False
+            for term in terms:
+                if term is not a and term is not b and (a in term.ranges or b in term.ranges):
+                    return False
     return True
 
 
