@@ -17,7 +17,8 @@ from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
 
-LANE_FACTORS = (4, 3, 2, 1)
+LANE_FACTORS = (16, 8, 4, 2, 1)
+STRIDED_BLOCK = 64  # elements: some cache lines of every row that is read across
 THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
@@ -159,17 +160,65 @@ def _choose(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
         sink = split(sink, r, lanes, AxisKind.LANE)
         applied.append(Opt("LANE", r.arg.id, lanes))
     if lane is not None:
-        lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape))
+        crossed = _crossed_axis(shape, lane)
+        if crossed is not None:
+            sink = _tile_loop(sink, crossed)
+            applied.append(Opt("TILE", crossed.arg.id, STRIDED_BLOCK))
+        lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape, lane, machine))
         sink = split(sink, lane, lanes, AxisKind.LANE)
         applied.append(Opt("LANE", lane.arg.id, lanes))
         if tile.upcasts:
             sink = _lane_first(sink)
+        elif crossed is not None:
+            sink = _block_last(sink)
     return sink
 
 
-def _vectors(shape: _Shape) -> int:
-    """Registers per value: more when the body is short."""
+def _crossed_axis(shape: _Shape, lane: UOp) -> UOp | None:
+    """An output axis along which loads are contiguous while they jump from lane to lane.
+
+    Going a block of it down before the next lanes uses every cache line that was fetched.
+    """
+    if shape.reductions or shape.ordered:
+        return None
+    for index in shape.indices:
+        if index is shape.store.src[0] or stride(index, lane) in (0, 1):
+            continue
+        for r in shape.outputs:
+            long = extent(r) > STRIDED_BLOCK and r.src[0].op == O.CONST
+            if r is not lane and stride(index, r) == 1 and long:
+                return r
+    return None
+
+
+def _tile_loop(sink: UOp, r: UOp) -> UOp:
+    """A loop cut in blocks; the rest is a smaller block."""
+    return split(sink, r, STRIDED_BLOCK, r.arg.kind)
+
+
+def _block_last(sink: UOp) -> UOp:
+    """The block of the crossed axis goes inside the loop over groups of lanes."""
+    ends = []
+    for end in sink.src:
+        loops = list(end.src[1:])
+        block = [r for r in loops if extent(r) <= STRIDED_BLOCK and r.arg.kind is AxisKind.LOOP]
+        lanes = [r for r in loops if r.arg.kind is AxisKind.LANE]
+        if block and lanes:
+            rest = [r for r in loops if r not in block[-1:] and r not in lanes]
+            loops = [*rest, block[-1], *lanes]
+        ends.append(make(O.END, dt.void, (end.src[0], *loops)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+def _vectors(shape: _Shape, lane: UOp, machine: Machine) -> int:
+    """Registers per value: more when the body is short, many for sums down columns."""
     body = len(shape.values)
+    if len(shape.reductions) == 1 and body < 8 and lane in shape.reductions[0].ranges:
+        # Each step reads one row of the lanes: long rows are what memory is good at.
+        most = 16 if machine.registers >= 32 else 8
+        while most > 2 and extent(lane) < most * machine.lanes(shape.itemsize) * machine.cores:
+            most //= 2
+        return most
     heavy = sum([1 for n in shape.values if n.op in O.UNARY and O.EXP <= n.op <= O.ATANH])
     return 1 if body + 20 * heavy > HEAVY_BODY else 2
 
@@ -179,9 +228,10 @@ def _lane_width(size: int, width: int, most: int) -> int:
     if size < width:
         return 1 << (size - 1).bit_length() if size & (size - 1) else size
     for factor in LANE_FACTORS:
-        if factor <= most and size >= factor * width and (factor & (factor - 1)) == 0:
-            if size % (factor * width) == 0 or size >= 4 * factor * width:
-                return factor * width
+        if factor > most or size < factor * width:
+            continue
+        if size % (factor * width) == 0 or size >= 4 * factor * width:
+            return factor * width
     return width
 
 
@@ -207,7 +257,7 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
     width = machine.lanes(shape.itemsize)
     budget = MAX_ACCUMULATORS if machine.registers >= 32 else 12
     if lane is not None and lane in node.ranges:
-        if (not free or extent(lane) < width // 2) and not free:
+        if not free:
             return tile
         vectors = _tile_vectors(extent(lane), width)
         tile.lanes = vectors * width if extent(lane) >= width else 0
