@@ -9,7 +9,8 @@ from __future__ import annotations
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make
-from svod.ir.symbolic import TRUE, and_, ge, lt, rebuild
+from svod.ir.symbolic import TRUE, and_, rebuild
+from svod.schedule.views import inside
 
 
 def collapse_reduce(op: int, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
@@ -33,7 +34,7 @@ def _pick(value: UOp, r: UOp) -> UOp | None:
     place = _solve(condition, r)
     if place is None:
         return None
-    valid = and_(ge(place, 0), lt(place, r.src[0]))
+    valid = inside(place, place, r.src[0])
     result = _at(chosen, r, place, valid)
     if valid is TRUE:
         return result

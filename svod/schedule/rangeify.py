@@ -14,10 +14,10 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, const, make
 from svod.ir.reductions import identity
-from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, ge, lt, mul, num, sub
+from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, lt, mul, num, sub
 from svod.schedule.collapse import collapse_reduce
 from svod.schedule.storage import axis_range, output_indices
-from svod.schedule.views import Indices, Shape, flatten, node_of, source_indices
+from svod.schedule.views import Indices, Shape, flatten, inside, node_of, source_indices
 
 Place = tuple[Indices, UOp]  # indices, and the gate under which they are inside the tensor
 Demand = tuple[UOp, Indices, UOp]
@@ -269,7 +269,7 @@ def _data_indices(found: list[UOp], shape: Shape) -> tuple[Indices, UOp]:
         index = _as_index(value)
         if index is None:
             index = make(O.CAST, dt.index, (value,))
-        gate = and_(gate, and_(ge(index, 0), lt(index, node_of(size))))
+        gate = and_(gate, inside(value, index, node_of(size)))
         inner.append(ZERO if size == 1 else index)
     return tuple(inner), gate
 

@@ -6,9 +6,10 @@ from math import prod
 from typing import Any
 
 from svod.base.errors import GraphError
+from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.node import UOp, largest
-from svod.ir.symbolic import TRUE, ZERO, add, and_, divide, lt, modulo, mul, num, sub
+from svod.ir.node import UOp, const, largest, make
+from svod.ir.symbolic import TRUE, ZERO, add, and_, divide, ge, lt, modulo, mul, num, sub
 
 Indices = tuple[UOp, ...]
 Shape = tuple[Any, ...]  # sizes: numbers, or index nodes for run-time sizes
@@ -123,3 +124,22 @@ def source_indices(node: UOp, indices: Indices) -> tuple[Indices, UOp]:
             moved.append(i)
         return tuple(moved), valid
     raise GraphError(f"{O.NAMES[op]} does not move data")
+
+
+def inside(value: UOp, index: UOp, size: UOp) -> UOp:
+    """Whether a value, which ``index`` stands for, is a place on an axis of this size.
+
+    Data is compared in its own dtype: as an index its smallest number has no negative, and the
+    largest unsigned ones look negative.
+    """
+    if value.op == O.CAST and value.dtype is dt.index:
+        value = value.src[0]
+    if value.dtype is dt.index or value.dtype.bits < 64:
+        return and_(ge(index, 0), lt(index, size))
+    gate = lt(index, size)
+    least = const(0, value.dtype)
+    if value.dtype.kind == "i":
+        return and_(make(O.LE, dt.bool_, (least, value)), gate)
+    # As a signed number an unsigned one past the middle is below zero.
+    signed = make(O.CAST, dt.int64, (value,))
+    return and_(make(O.LE, dt.bool_, (const(0, dt.int64), signed)), gate)

@@ -182,6 +182,23 @@ def test_places_outside_read_zero() -> None:
     check(lambda x, i: x[i], data((20, 17)), places)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+@pytest.mark.parametrize("width", [1, 17])
+def test_no_place_is_too_far_outside(dtype: str, width: int) -> None:
+    limits = np.iinfo(dtype)
+    places = np.array([limits.min, limits.max, limits.max // 2 + 1, 3, 19, 20], dtype)
+
+    def gather(x: Tensor, i: Tensor) -> Tensor:
+        return wrap(B.gather(x.uop, [i.uop]), None)
+
+    def pick(x: Tensor, i: Tensor) -> Tensor:
+        hot = i.reshape(6, 1) == svod.arange(20).cast(i.dtype)
+        return svod.where(hot.reshape(6, 20, 1), x.reshape(1, 20, width), 0).sum(1)
+
+    check(gather, data((20, width), "uint8"), places)
+    check(pick, data((20, width), "uint8"), places)
+
+
 @pytest.mark.parametrize("mode", ["set", "add"])
 @pytest.mark.parametrize("width", [1, 5, 16, 33])
 def test_scattered_rows_with_duplicates(mode: str, width: int) -> None:
