@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 
 from svod.base.knobs import knobs
 from svod.base.log import debug
@@ -46,10 +47,12 @@ class Pass:
     why: str
 
 
+@wraps(rangeify)
 def _rangeify(body: UOp, choices: Choices) -> UOp:
     return renumber(rangeify(body))
 
 
+@wraps(optimize)
 def _optimize(kernel: UOp, choices: Choices) -> UOp:
     if knobs.optimize:
         kernel, choices.opts = optimize(kernel, choices.machine)
@@ -57,7 +60,11 @@ def _optimize(kernel: UOp, choices: Choices) -> UOp:
 
 
 def _graph_only(run: Callable[[UOp], UOp]) -> Callable[[UOp, Choices], UOp]:
-    return lambda kernel, choices: run(kernel)
+    @wraps(run)
+    def step(kernel: UOp, choices: Choices) -> UOp:
+        return run(kernel)
+
+    return step
 
 
 def _checks(**rules: bool) -> Callable[[UOp, str], None]:

@@ -43,7 +43,7 @@ def test_passes_have_names_reasons_and_verifiers() -> None:
     names = [step.name for step in PASSES]
     assert len(set(names)) == len(names)
     assert names[:2] == ["rangeify", "optimize"]
-    assert LOWERING == PASSES[2:]
+    assert PASSES[2:] == LOWERING
     for step in PASSES:
         assert step.why and callable(step.run) and callable(step.verify)
 

@@ -1,4 +1,4 @@
-"""The debug ladder: each level of SVOD_DEBUG prints what it says, on stderr, and 0 prints nothing."""
+"""The debug ladder: each level of SVOD_DEBUG prints what it says, on stderr; 0 prints nothing."""
 
 from __future__ import annotations
 
