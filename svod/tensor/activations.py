@@ -9,7 +9,7 @@ from svod.base.errors import ShapeError
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import const
-from svod.tensor.core import Core, float_node, wrap
+from svod.tensor.core import Core, float_node, real_axis, wrap
 from svod.tensor.elementwise import select
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ class Activations(Core):
 
     def glu(self: Tensor, dim: int = -1) -> Tensor:
         """The first half of an axis times the sigmoid of the second."""
-        if self.shape[dim] % 2:
+        axis = real_axis(dim, self.shape, "glu")
+        if self.shape[axis] % 2 or not self.shape[axis]:
             raise ShapeError(f"glu: axis {dim} of {self.shape} has no two halves")
-        a, b = self.chunk(2, dim)
+        a, b = self.chunk(2, axis)
         return a * b.sigmoid()

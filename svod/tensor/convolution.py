@@ -290,7 +290,9 @@ def avg_pool(
 
 def adaptive_pool(x: Tensor, count: int, output: Any, op: int) -> Tensor:
     """Windows that divide each axis into the wanted number of parts."""
-    wanted = list(output) if isinstance(output, Sequence) else [output] * count
+    wanted = list(output) if isinstance(output, (list, tuple)) else [output] * count
+    if x.ndim not in (count + 1, count + 2) or len(wanted) != count:
+        raise ShapeError(f"adaptive pooling of {x.shape} to {output} over {count} axes")
     node = x.uop
     for axis, size in enumerate(wanted, x.ndim - count):
         n = node.shape[axis]

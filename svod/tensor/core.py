@@ -17,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from svod.base.errors import DeviceError, DTypeError, ShapeError
+from svod.base.errors import DeviceError, DTypeError, IndexingError, ShapeError, SvodError
 from svod.base.knobs import knobs
 from svod.dtype import types as dt
 from svod.dtype.casts import pack_const
@@ -47,24 +47,58 @@ _SPELLINGS = (
 
 
 def spelled(function: F) -> F:
-    """The function, with the other spelling of its axis keywords accepted too."""
+    """The function for the public: both spellings of axis keywords, and errors that name the
+    argument when one has the wrong type."""
     code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
-    if not renames:
-        return function
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
+        if kwargs and renames:
             for other in renames.keys() & kwargs.keys():
                 own = renames[other]
                 if own in kwargs:
                     raise DTypeError(f"{function.__name__}() got both {own}= and {other}=")
                 kwargs[own] = kwargs.pop(other)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, TypeError) as error:
+            if not isinstance(error, SvodError):
+                _blame_argument(function, args, kwargs)
+            raise
 
     return call  # type: ignore[return-value]
+
+
+def _blame_argument(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise for the first argument that is not what the signature says, if there is one."""
+    code = function.__code__
+    given = dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)) | kwargs
+    for name, value in given.items():
+        wanted = str(function.__annotations__.get(name, "Any"))
+        kinds = _KINDS.get(wanted.removesuffix(" | None"))
+        if kinds is None or (value is None and wanted.endswith("None")):
+            continue
+        allowed = (_class,) if wanted.startswith("Tensor") else kinds
+        if not isinstance(value, allowed):
+            what = "a tensor" if wanted.startswith("Tensor") else wanted
+            raise DTypeError(
+                f"{function.__name__}(): {name} must be {what}, not a "
+                f"{type(value).__name__}: {value!r:.60}"
+            ) from None
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "Tensor": (),
+    "int": (int, np.integer),
+    "float": (int, float, np.number),
+    "Scalar": (int, float, np.number),
+    "bool": (bool, np.bool_),
+    "str": (str,),
+    "Sequence[int]": (list, tuple),
+    "tuple[Any, ...]": (list, tuple),
+}
 
 
 class Core:
@@ -217,6 +251,10 @@ def accumulator(dtype: DType) -> DType:
     return dt.float32 if dtype.kind == "f" and dtype.bits < 32 else dtype
 
 
+class AxisError(ShapeError, IndexingError):
+    """An axis the tensor does not have; both a ValueError and an IndexError, as in NumPy."""
+
+
 # -- arguments ---------------------------------------------------------------------------------
 
 
@@ -236,34 +274,26 @@ def axis_of(dim: Any, ndim: int) -> int:
     if not 0 <= axis < ndim:
         if ndim == 0 and dim in (0, -1):
             return 0
-        raise _axis_error(dim, ndim)
+        raise AxisError(f"axis {dim} is out of range for a tensor with {ndim} axes")
     return axis
 
 
-def _axis_error(dim: Any, ndim: int) -> ShapeError:
-    from svod.base.errors import IndexingError
-
-    class AxisError(ShapeError, IndexingError):
-        """An axis the tensor does not have; both a ValueError and an IndexError, as in NumPy."""
-
-    return AxisError(f"axis {dim} is out of range for a tensor with {ndim} axes")
+def real_axis(dim: Any, shape: Sequence[int], what: str) -> int:
+    """An axis of a tensor that must have one: a scalar has none."""
+    if not shape:
+        raise ShapeError(f"{what} needs at least 1 axis, this tensor is a scalar")
+    return axis_of(dim, len(shape))
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
-    """Axes from None (all), one number or several; each at most once."""
+    """Axes from None (all), one number or several; each at most once. A scalar has none."""
     if dim is None:
         return tuple(range(ndim))
-    if not isinstance(dim, Iterable):
-        return (axis_of(dim, ndim),) if ndim else _no_axes(dim)
-    axes = tuple([axis_of(d, ndim) for d in dim])
+    given = tuple(dim) if isinstance(dim, Iterable) else (dim,)
+    axes = tuple([axis_of(d, ndim) for d in given])
     if len(set(axes)) != len(axes):
-        raise ShapeError(f"axes {tuple(dim)} name an axis twice")
-    return axes
-
-
-def _no_axes(dim: Any) -> tuple[int, ...]:
-    axis_of(dim, 0)
-    return ()
+        raise ShapeError(f"axes {given} name an axis twice")
+    return axes if ndim else ()
 
 
 def shape_of(shape: Sequence[Any]) -> tuple[int, ...]:

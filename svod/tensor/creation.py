@@ -143,6 +143,9 @@ def linspace(
 ) -> Tensor:
     """``num`` values at equal distances from start to stop."""
     count = integer(num, "num")
+    for name, value in (("start", start), ("stop", stop)):
+        if not isinstance(value, (int, float)):
+            raise DTypeError(f"linspace: {name} must be a number, not {value!r:.60}")
     if count < 0:
         raise ShapeError(f"linspace: num must be 0 or more, not {count}")
     kind = dt.float32 if dtype is None else dtype_of(dtype)

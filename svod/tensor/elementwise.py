@@ -328,11 +328,13 @@ class Elementwise(Core):
 
     def addcmul(self: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
         """self + value * a * b."""
-        return self + (a * b if value == 1 else a * b * value)
+        product = tensor_of(a, self) * b
+        return self + (product if value == 1 else product * value)
 
     def addcdiv(self: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
         """self + value * a / b."""
-        return self + (a / b if value == 1 else a / b * value)
+        quotient = tensor_of(a, self) / b
+        return self + (quotient if value == 1 else quotient * value)
 
     def clamp(self: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
         """Limit to at least ``min`` and at most ``max``."""

@@ -22,7 +22,7 @@ from svod.tensor.autograd import grad as grad
 from svod.tensor.autograd import is_grad_enabled as is_grad_enabled
 from svod.tensor.autograd import no_grad as no_grad
 from svod.tensor.autograd import value_and_grad as value_and_grad
-from svod.tensor.core import Axis, axis_of, spelled
+from svod.tensor.core import Axis, real_axis, spelled
 from svod.tensor.creation import arange as arange
 from svod.tensor.creation import empty as empty
 from svod.tensor.creation import empty_like as empty_like
@@ -202,7 +202,7 @@ def diff(
     """Differences of neighbours along an axis, taken n times."""
     if n < 0:
         raise ShapeError(f"diff: n must be 0 or more, not {n}")
-    place = axis_of(axis, x.ndim)
+    place = real_axis(axis, x.shape, "diff")
     parts = [p for p in (prepend, x, append) if p is not None]
     found = x if len(parts) == 1 else cat(parts, dim=place)
     for _ in range(n):
@@ -249,7 +249,7 @@ def _cumulative(
 ) -> Tensor:
     if axis is None and x.ndim > 1:
         raise ShapeError(f"cumulative functions need an axis for shape {x.shape}")
-    place = axis_of(0 if axis is None else axis, x.ndim)
+    place = real_axis(0 if axis is None else axis, x.shape, "a running fold")
     found = getattr(x, method)(place, dtype=dtype)
     if not include_initial:
         return found

@@ -21,6 +21,7 @@ from svod.tensor.core import (
     axis_of,
     common_device,
     integer,
+    real_axis,
     scalar_node,
     tensor_of,
     wrap,
@@ -81,7 +82,7 @@ class Indexed(Core):
         """Values picked along an axis; the other axes of the index broadcast."""
         if dim is None:
             return self.ravel().gather(0, tensor_of(indices, self).ravel())
-        axis = axis_of(dim, self.ndim)
+        axis = real_axis(dim, self.shape, "take_along_dim")
         index = tensor_of(indices, self)
         if index.ndim != self.ndim:
             raise ShapeError(f"take_along_dim: shapes {self.shape} and {index.shape}")
@@ -97,7 +98,7 @@ class Indexed(Core):
         node, device = _index_node(index, self)
         if len(node.shape) > 1:
             raise ShapeError(f"index_select takes a vector of indices, not {node.shape}")
-        axis = axis_of(dim, self.ndim)
+        axis = real_axis(dim, self.shape, "index_select")
         node = wrap_negative(B.reshape(node, (index.numel(),)), self.shape[axis])
         first, back = _indexed_axis(self.uop, axis)
         return wrap(B.permute(B.gather(first, [node]), back), device)
@@ -106,7 +107,7 @@ class Indexed(Core):
         """Elements of the flattened tensor, or slices along an axis."""
         if dim is not None:
             found = tensor_of(indices, self)
-            axis = axis_of(dim, self.ndim)
+            axis = real_axis(dim, self.shape, "take")
             key = (*[slice(None)] * axis, found)
             return self[key]
         return self.ravel()[tensor_of(indices, self)]
@@ -168,7 +169,7 @@ class Indexed(Core):
         include_self: bool = True,
     ) -> Tensor:
         """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
-        axis = axis_of(dim, self.ndim)
+        axis = real_axis(dim, self.shape, "scatter_reduce")
         if reduce == "sum" and include_self:
             return _scatter(self, axis, index, src, "add")
         return _scatter_fold(self, axis, index, tensor_of(src, self), reduce, include_self)
@@ -205,7 +206,7 @@ class Indexed(Core):
 
 def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
     node, device = _index_node(index, x)
-    axis = axis_of(dim, x.ndim)
+    axis = real_axis(dim, x.shape, "scatter")
     if isinstance(src, (int, float)):
         values = B.broadcast_to(scalar_node(src, x.dtype), node.shape)
     else:
@@ -215,15 +216,13 @@ def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
             raise ShapeError(f"scatter: index {node.shape} and source {source.shape} differ")
         values = B.cast(source.uop, x.dtype)
         values = B.shrink(values, tuple([(0, n) for n in node.shape]))
-    if not x.ndim:
-        raise ShapeError("scatter needs at least 1 axis")
     indices = _all_axes(x.uop, node, axis, "scatter")
     return wrap(B.scatter(x.uop, values, indices, mode), device)
 
 
 def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Tensor:
     node, device = _index_node(index, x)
-    axis = axis_of(dim, x.ndim)
+    axis = real_axis(dim, x.shape, "an indexed write")
     if len(node.shape) != 1:
         raise ShapeError(f"a vector of indices is needed, not shape {node.shape}")
     first, back = _indexed_axis(x.uop, axis)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
 from svod.ir import build as B
-from svod.tensor.core import Core, axis_of, integer, nodes_of, wrap
+from svod.tensor.core import Core, axis_of, integer, nodes_of, real_axis, wrap
 from svod.tensor.pieces import join, slice_axis
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Joining(Core):
 
     def split(self: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Parts of ``split_size`` (the last may be smaller), or of the given sizes."""
-        axis = axis_of(dim, self.ndim)
-        total = self.shape[axis] if self.ndim else _no_axis("split")
+        axis = real_axis(dim, self.shape, "split")
+        total = self.shape[axis]
         if isinstance(split_size, Iterable):
             sizes = [integer(s, "a split size") for s in split_size]
             if sum(sizes) != total or (sizes and min(sizes) < 0):
@@ -85,15 +85,16 @@ class Joining(Core):
         count = integer(chunks, "chunks")
         if count < 1:
             raise ShapeError(f"chunks must be at least 1, not {count}")
-        total = self.shape[axis_of(dim, self.ndim)] if self.ndim else _no_axis("chunk")
+        total = self.shape[real_axis(dim, self.shape, "chunk")]
         return self.split(max(1, -(-total // count)), dim)
 
     def tensor_split(self: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """Parts as np.array_split: a number of nearly equal parts, or the places to cut."""
-        axis = axis_of(dim, self.ndim)
-        total = self.shape[axis] if self.ndim else _no_axis("tensor_split")
+        axis = real_axis(dim, self.shape, "tensor_split")
+        total = self.shape[axis]
         if isinstance(indices_or_sections, Iterable):
-            cuts = [min(max(c + total if c < 0 else c, 0), total) for c in indices_or_sections]
+            places = [integer(c, "a place to cut") for c in indices_or_sections]
+            cuts = [min(max(c + total if c < 0 else c, 0), total) for c in places]
             edges = [0, *cuts, total]
             sizes = [(a, max(a, b)) for a, b in pairwise(edges)]
         else:
@@ -107,12 +108,8 @@ class Joining(Core):
 
     def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         """The slices along an axis, without it."""
-        axis = axis_of(dim, self.ndim)
-        shape = self.shape if self.ndim else _no_axis("unbind")
+        axis = real_axis(dim, self.shape, "unbind")
+        shape = self.shape
         rest = shape[:axis] + shape[axis + 1 :]
         parts = [slice_axis(self.uop, axis, i, i + 1) for i in range(shape[axis])]
         return tuple([wrap(B.reshape(p, rest), self._device) for p in parts])
-
-
-def _no_axis(what: str) -> Any:
-    raise ShapeError(f"{what} needs at least 1 axis, this tensor is a scalar")

@@ -16,7 +16,7 @@ from svod.dtype.convert import dtype_of
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
-from svod.tensor.core import Core, accumulator, axes_of, integer, nodes_of, pair, wrap
+from svod.tensor.core import Core, accumulator, axes_of, axis_of, integer, nodes_of, pair, wrap
 from svod.tensor.pieces import transpose
 from svod.tensor.reductions import fold
 
@@ -121,9 +121,9 @@ class Linear(Core):
     def vecdot(self: Tensor, other: Tensor, dim: int = -1) -> Tensor:
         """The sum of products over one axis, which counts from the back."""
         x, y, device = pair(self, other)
-        axis = integer(dim, "an axis")
-        if axis >= 0:
-            axis -= min(len(x.shape), len(y.shape))
+        axis = axis_of(dim, min(len(x.shape), len(y.shape))) - min(len(x.shape), len(y.shape))
+        if not x.shape or not y.shape:
+            raise ShapeError(f"vecdot needs at least 1 axis: {x.shape} and {y.shape}")
         shape = B.broadcast_shapes(x.shape, y.shape)
         if x.shape[axis] != y.shape[axis]:
             raise ShapeError(f"vecdot of {x.shape} and {y.shape}: axis {dim} differs")
@@ -135,8 +135,12 @@ class Linear(Core):
         x, y, device = pair(self, other)
         if hasattr(dims, "__index__"):
             count = integer(dims, "dims")
+            if not 0 <= count <= min(len(x.shape), len(y.shape)):
+                raise ShapeError(f"tensordot of {x.shape} and {y.shape} over {count} axes")
             mine = tuple(range(len(x.shape) - count, len(x.shape)))
             theirs = tuple(range(count))
+        elif not isinstance(dims, (list, tuple)) or len(dims) != 2:
+            raise ShapeError(f"tensordot: dims is a count or two lists of axes, not {dims!r}")
         else:
             mine, theirs = axes_of(dims[0], len(x.shape)), axes_of(dims[1], len(y.shape))
         sizes = [x.shape[a] for a in mine]
@@ -162,7 +166,8 @@ class Linear(Core):
 
     def cross(self: Tensor, other: Tensor, dim: int = -1) -> Tensor:
         """The cross product of vectors of three elements."""
-        if self.shape[dim] != 3 or other.shape[dim] != 3:
+        sizes = [t.shape[axis_of(dim, t.ndim)] if t.ndim else 0 for t in (self, other)]
+        if sizes != [3, 3]:
             raise ShapeError(f"cross needs 3 elements on axis {dim}: {self.shape}, {other.shape}")
         a = self.roll(-1, dim) * other.roll(1, dim)
         return a - self.roll(1, dim) * other.roll(-1, dim)

@@ -145,6 +145,8 @@ def _targets(
     logs: Tensor, target: Any, weight: Tensor | None, ignore_index: int, axis: int
 ) -> tuple[Tensor, Tensor]:
     """Where the class axis meets the target, and which targets count."""
+    if not logs.ndim:
+        raise ShapeError("class losses need a class axis")
     goal = tensor_of(target, logs)
     shape = logs.shape[:axis] + logs.shape[axis + 1 :]
     if goal.shape != shape:

@@ -21,6 +21,7 @@ from svod.tensor.core import (
     axis_of,
     integer,
     numbers,
+    real_axis,
     shape_of,
     wrap,
 )
@@ -85,7 +86,7 @@ class Movement(Core):
     def unflatten(self: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
         """One axis cut into several: ``x.unflatten(-1, (heads, -1))``."""
         shape = self.shape
-        axis = axis_of(dim, len(shape))
+        axis = real_axis(dim, shape, "unflatten")
         inner = resolve_shape(shape_of((sizes,)), (shape[axis],))
         return self.reshape(shape[:axis] + inner + shape[axis + 1 :])
 
@@ -176,13 +177,15 @@ class Movement(Core):
 
     def shrink(self: Tensor, arg: Sequence[tuple[int, int] | None]) -> Tensor:
         """The part between (start, stop) of each axis; None keeps an axis."""
-        pairs = zip(arg, self.shape, strict=False)
-        bounds = tuple([(0, n) if p is None else (p[0], p[1]) for p, n in pairs])
-        return wrap(B.shrink(self.uop, bounds), self._device)
+        if not isinstance(arg, (list, tuple)) or len(arg) != self.ndim:
+            raise ShapeError(f"shrink needs a pair or None for each axis of {self.shape}: {arg!r}")
+        pairs = zip(arg, self.shape, strict=True)
+        bounds = [(0, n) if p is None else numbers(p, 2, "a pair of shrink") for p, n in pairs]
+        return wrap(B.shrink(self.uop, tuple([(a, b) for a, b in bounds])), self._device)
 
     def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
         """``length`` elements of one axis from ``start``."""
-        axis = axis_of(dim, self.ndim)
+        axis = real_axis(dim, self.shape, "narrow")
         first = integer(start, "start")
         first += self.shape[axis] if first < 0 else 0
         return wrap(slice_axis(self.uop, axis, first, first + length), self._device)
@@ -209,8 +212,11 @@ class Movement(Core):
 
     def rot90(self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         """Turned by k quarter turns in the plane of two axes."""
-        a, b = axes_of(dims, self.ndim)
-        turns = k % 4
+        axes = axes_of(dims, self.ndim)
+        if len(axes) != 2:
+            raise ShapeError(f"rot90 turns in the plane of 2 axes, not {dims}")
+        a, b = axes
+        turns = integer(k, "k") % 4
         if turns == 0:
             return self
         if turns == 2:
@@ -251,7 +257,7 @@ class Movement(Core):
     def repeat_interleave(self: Tensor, repeats: int, dim: int | None = None) -> Tensor:
         """Each element repeated: ``Tensor([1, 2]).repeat_interleave(2)`` is [1, 1, 2, 2]."""
         x = self.ravel() if dim is None else self
-        axis = axis_of(0 if dim is None else dim, x.ndim)
+        axis = real_axis(0 if dim is None else dim, x.shape, "repeat_interleave")
         count = integer(repeats, "repeats")
         shape = x.shape
         wide = B.reshape(x.uop, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
@@ -297,6 +303,8 @@ class Movement(Core):
 
     def diag_embed(self: Tensor, offset: int = 0) -> Tensor:
         """Matrices with the last axis on a diagonal."""
+        if not self.ndim:
+            raise ShapeError("diag_embed needs at least 1 axis")
         *lead, size = self.shape
         none = [(0, 0)] * len(lead)
         x = B.pad(B.reshape(self.uop, (*lead, size, 1)), (*none, (0, 0), (0, size)))
@@ -310,7 +318,7 @@ class Movement(Core):
         """Windows of one axis as a new last axis."""
         from svod.tensor.convolution import windows
 
-        axis = axis_of(dim, self.ndim)
+        axis = real_axis(dim, self.shape, "unfold")
         if not 0 < size <= self.shape[axis] or step < 1:
             raise ShapeError(f"unfold: size {size}, step {step} on an axis of {self.shape[axis]}")
         x = self.movedim(axis, -1)
@@ -333,7 +341,8 @@ def _pad_pairs(pad: Any, ndim: int) -> list[tuple[int, int]]:
         return [(integer(pad, "pad"), integer(pad, "pad"))] * ndim
     given = list(pad)
     if given and isinstance(given[0], Iterable):
-        pairs = [(integer(a, "pad"), integer(b, "pad")) for a, b in given]
+        whole = [numbers(pair, 2, "a pair of pad") for pair in given]
+        pairs = [(a, b) for a, b in whole]
         if len(pairs) != ndim:
             raise ShapeError(f"pad needs a pair for each of {ndim} axes, got {given}")
         return pairs

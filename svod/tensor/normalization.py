@@ -172,6 +172,8 @@ class Normalization(Core):
     ) -> Tensor:
         """softmax(query @ key.T * scale + mask) @ value over the last two axes."""
         query = self
+        if min(query.ndim, key.ndim, value.ndim) < 2:
+            raise ShapeError(f"attention of {query.shape}, {key.shape} and {value.shape}")
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)

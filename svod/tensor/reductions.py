@@ -186,7 +186,7 @@ class Reductions(Core):
         x = wrap(float_node(self.uop), self._device)
         if p in (2, "fro"):
             return (x * x).sum(dim, keepdim).sqrt()
-        if isinstance(p, str):
+        if not isinstance(p, (int, float)):
             raise ShapeError(f"norm: p is a number, inf or 'fro', not {p!r}")
         size = x.abs()
         if p == 1:

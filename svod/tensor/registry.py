@@ -7,13 +7,15 @@ that dies leaves without any Python code running.
 
 from __future__ import annotations
 
+from operator import attrgetter
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from svod.base.errors import DeviceError
 from svod.ir import ops as O
 from svod.ir.build import whole_of
-from svod.ir.node import UOp, substitute
+from svod.ir.node import UOp, make
 from svod.tensor.history import record
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 _live: set[ref[Any]] = set()
+_replacing = Lock()
+_serial = attrgetter("sn")
 _add = _live.add
 _discard = _live.discard
 
@@ -42,15 +46,38 @@ def live_tensors() -> list[Tensor]:
 
 def replace_nodes(mapping: dict[UOp, UOp]) -> None:
     """Put new nodes in place of old ones in every live tensor."""
+    if all(old is new for old, new in mapping.items()):
+        return
     record(mapping)
-    tensors = live_tensors()
-    roots = {t.uop for t in tensors}
-    before = tuple(roots)
-    after = dict(zip(before, substitute(before, mapping), strict=True))
-    for t in tensors:
-        new = after[t.uop]
-        if new is not t.uop:
-            t.uop = new
+    oldest = min([node.sn for node in mapping])
+    with _replacing:
+        # What was made before a node cannot contain it.
+        tensors = [t for t in live_tensors() if t.uop.sn >= oldest]
+        after = _substitute({t.uop for t in tensors}, mapping, oldest)
+        for t in tensors:
+            new = after.get(t.uop)
+            if new is not None:
+                t.uop = new
+
+
+def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[UOp, UOp]:
+    """New nodes for all that change, looking only at nodes as young as the oldest replaced one."""
+    seen = set(roots)
+    order = list(roots)
+    for node in order:  # grows while it is read
+        if node not in mapping:
+            for s in node.src:
+                if s.sn >= oldest and s not in seen:
+                    seen.add(s)
+                    order.append(s)
+    order.sort(key=_serial)
+    done = dict(mapping)
+    for node in order:
+        if node not in done and node.src:
+            src = tuple([done.get(s, s) for s in node.src])
+            if src != node.src:
+                done[node] = make(node.op, node.dtype, src, node.arg)
+    return done
 
 
 def buffer_node(node: UOp) -> UOp | None:
@@ -68,7 +95,7 @@ def buffer_of(node: UOp) -> Buffer | None:
         whole = found.src[0].arg.buffer
         if whole is None:
             return None
-        offset = found.arg.offset * found.dtype.itemsize
+        offset = found.arg.offset * whole.dtype.itemsize
         view: Buffer = whole.view(offset, found.arg.size, found.dtype)
         return view
     buffer: Buffer | None = found.arg.buffer

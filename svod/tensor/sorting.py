@@ -18,7 +18,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
-from svod.tensor.core import Core, Scalar, axis_of, integer, pair, tensor_of, wrap
+from svod.tensor.core import Core, Scalar, axis_of, integer, pair, real_axis, tensor_of, wrap
 from svod.tensor.pieces import pad_value, slice_axis
 from svod.tensor.reductions import fold
 
@@ -204,7 +204,7 @@ class Sorting(Core):
 
     def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ordered:
         """The k-th smallest element of an axis, counted from 1, and its position."""
-        axis = axis_of(dim, self.ndim)
+        axis = real_axis(dim, self.shape, "kthvalue")
         if not 1 <= k <= self.shape[axis]:
             raise ShapeError(f"kthvalue: k is {k}, but the axis has {self.shape[axis]} elements")
         found = self.argsort(axis).narrow(axis, k - 1, 1)
@@ -217,13 +217,13 @@ class Sorting(Core):
         """The lower median: of all elements, or of an axis together with its position."""
         if dim is None:
             return self.ravel().kthvalue((self.numel() + 1) // 2, 0).values
-        size = self.shape[axis_of(dim, self.ndim)]
+        size = self.shape[real_axis(dim, self.shape, "median")]
         return self.kthvalue((size + 1) // 2, dim, keepdim)
 
     def quantile(self: Tensor, q: Scalar, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The value below which the fraction q of an axis lies, by linear interpolation."""
         x = self.ravel() if dim is None else self
-        axis = axis_of(0 if dim is None else dim, x.ndim)
+        axis = real_axis(0 if dim is None else dim, x.shape, "quantile")
         size = x.shape[axis]
         if not 0 <= q <= 1:
             raise ShapeError(f"quantile: q is between 0 and 1, not {q}")

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
@@ -22,7 +24,7 @@ from svod.ir.node import UOp
 from svod.tensor.activations import Activations
 from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
-from svod.tensor.core import axis_of, device_name, set_class, tensor_of, wrap
+from svod.tensor.core import device_name, real_axis, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
 from svod.tensor.elementwise import Elementwise
@@ -40,9 +42,6 @@ from svod.tensor.registry import buffer_of, register
 from svod.tensor.sorting import Sorting
 from svod.tensor.unary import Unary
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 class Count(int):
     """The number of elements, and when called the sizes: ``x.size`` and ``x.size(0)``."""
@@ -50,7 +49,7 @@ class Count(int):
     shape: tuple[int, ...]
 
     def __call__(self, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[axis_of(dim, len(self.shape))]
+        return self.shape if dim is None else self.shape[real_axis(dim, self.shape, "size")]
 
 
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not down
@@ -106,6 +105,8 @@ class Tensor(
         array: np.ndarray[Any, Any], dtype: Any = None, device: str | None = None
     ) -> Tensor:
         """A tensor over the memory of an array when the layout allows, else over a copy."""
+        if not isinstance(array, np.ndarray):
+            raise DTypeError(f"from_numpy takes an array, not a {type(array).__name__}")
         return wrap(*node_of_array(array, dtype, device_name(device), copy=False))
 
     from_dlpack = staticmethod(import_dlpack)
@@ -262,6 +263,8 @@ class Tensor(
 
     def become(self, value: Tensor) -> Tensor:
         """Take the value of another tensor of this shape, in this dtype."""
+        if not isinstance(value, Tensor):
+            raise DTypeError(f"become takes a tensor, not a {type(value).__name__}")
         node = value.uop
         if node.shape != self.shape:
             raise ShapeError(f"an in-place result of shape {node.shape} does not fit {self.shape}")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import svod
+from svod.base.errors import DTypeError, SvodError
 from tests.tensor.check import Cases, pair
 
 ARRAY_API = (
@@ -74,3 +75,40 @@ def test_import_is_light():
     ).stdout.strip()
     assert "llvmlite" not in found
     assert "ml_dtypes" not in found
+
+
+def test_wrong_arguments_end_in_errors_of_svod():
+    """Random methods with random arguments: whatever is refused is refused on purpose."""
+    random = np.random.default_rng(0)
+    tensors = [
+        svod.Tensor([1.0, 2.0]),
+        svod.Tensor([[1, 2], [3, 4]]),
+        svod.Tensor(1.0),
+        svod.zeros(0, 3),
+        svod.ones(1, 2, 5, 5),
+    ]
+    arguments = [0, 1, -1, 5, None, 1.5, "x", (0, 1), (0, 0), [], {}, object(), *tensors]
+    reads = "numpy item tolist realize prepare array_view copyin nonzero unique argwhere bincount "
+    reads += "masked_select to to_device cpu backward"
+    methods = [
+        name
+        for name in dir(svod.Tensor)
+        if not name.startswith("_")
+        and callable(getattr(svod.Tensor, name))
+        and name not in reads.split()
+    ]
+    for _ in range(4000):
+        name = methods[random.integers(len(methods))]
+        tensor = tensors[random.integers(len(tensors))].detach()
+        given = [arguments[i] for i in random.integers(len(arguments), size=random.integers(4))]
+        try:
+            getattr(tensor, name)(*given)
+        except SvodError:
+            pass
+        except TypeError as error:
+            assert "argument" in str(error), f"{name} {tensor.shape} {given}: {error}"
+
+
+def test_the_argument_of_the_wrong_type_is_named():
+    with pytest.raises(DTypeError, match=r"embedding\(\): weight must be a tensor, not a int: 3"):
+        svod.arange(3).embedding(3)
