@@ -7,22 +7,16 @@ is then a product with the weight under a sum, a pooling is a reduction of the w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
-from svod.dtype import types as dt
 from svod.ir import build as B
-from svod.ir import ops as O
 from svod.ir.node import UOp
-from svod.ir.reductions import identity
 from svod.tensor.core import Core, integer, nodes_of, numbers, wrap
 from svod.tensor.linear import multiply_sum
-from svod.tensor.pieces import pad_value, tile
-from svod.tensor.reductions import extreme_position, fold
+from svod.tensor.pieces import tile
 
 if TYPE_CHECKING:
-    from svod.tensor.sorting import Ordered
     from svod.tensor.tensor import Tensor
 
 Sizes = int | Sequence[int]
@@ -189,152 +183,8 @@ def _spread(x: UOp, strides: tuple[int, ...]) -> UOp:
     return B.shrink(x, (*[(0, n) for n in lead], *cuts))
 
 
-# -- pooling -----------------------------------------------------------------------------------
-
-
-def _pool_sizes(
-    x: Tensor, count: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[int]]:
-    """Kernel, stride, dilation, padding, and what ceil_mode adds at the end of each axis."""
-    if x.ndim not in (count + 1, count + 2):
-        raise ShapeError(f"pooling over {count} axes of shape {x.shape}")
-    sizes = numbers(kernel, count, "kernel_size")
-    strides = sizes if stride is None or stride == [] else numbers(stride, count, "stride")
-    pads, dilations = numbers(padding, count, "padding"), numbers(dilation, count, "dilation")
-    if min(sizes) < 1 or min(strides) < 1 or min(dilations) < 1:
-        raise ShapeError(f"kernel {sizes}, stride {strides}, dilation {dilations}: at least 1")
-    if any(2 * p > k or p < 0 for p, k in zip(pads, sizes, strict=True)):
-        raise ShapeError(f"pooling: padding {pads} is more than half of the kernel {sizes}")
-    extra = []
-    for i, k, s, p, d in zip(x.shape[-count:], sizes, strides, pads, dilations, strict=True):
-        span = d * (k - 1) + 1
-        outputs = -(-(i + 2 * p - span) // s) + 1
-        if (outputs - 1) * s >= i + p:  # the last window must start inside
-            outputs -= 1
-        extra.append(max(0, (outputs - 1) * s + span - i - 2 * p) if ceil_mode else 0)
-    return sizes, strides, dilations, [(p, p) for p in pads], extra
-
-
-def _borders(x: Tensor, pads: list[tuple[int, int]], extra: list[int]) -> B.Pairs:
-    spatial = [(a, b + e) for (a, b), e in zip(pads, extra, strict=True)]
-    return (*[(0, 0)] * (x.ndim - len(pads)), *spatial)
-
-
-def max_pool(
-    x: Tensor, count: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> Tensor:
-    """The largest element of each window."""
-    sizes, strides, dilations, pads, extra = _pool_sizes(
-        x, count, kernel, stride, padding, dilation, ceil_mode
-    )
-    low = identity(O.MAX, x.dtype)
-    cut = windows(pad_value(x.uop, _borders(x, pads, extra), low), sizes, strides, dilations)
-    axes = tuple(range(x.ndim, x.ndim + count))
-    return wrap(fold(cut, O.MAX, axes, False), x._device)
-
-
-def max_pool_positions(
-    x: Tensor, count: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
-) -> Tensor:
-    """Where each largest element is, counted over the flattened spatial axes."""
-    sizes, strides, dilations, pads, extra = _pool_sizes(
-        x, count, kernel, stride, padding, dilation, ceil_mode
-    )
-    borders = _borders(x, pads, extra)
-    cut = windows(pad_value(x.uop, borders, identity(O.MAX, x.dtype)), sizes, strides, dilations)
-    flat = B.reshape(cut, (*cut.shape[: x.ndim], prod(sizes)))
-    best = wrap(extreme_position(flat, O.MAX, x.ndim, True), None)
-    space = x.shape[-count:]
-    line = B.reshape(B.iota(prod(space), dt.int64), space)
-    places = windows(B.pad(line, borders[-count:]), sizes, strides, dilations)
-    outer = places.shape[:count]
-    table = wrap(B.reshape(places, (*outer, prod(sizes))), None)
-    lead = cut.shape[: x.ndim - count]
-    wide = table.expand((*lead, *outer, prod(sizes)))
-    return wrap(wide.gather(-1, best).squeeze(-1).uop, x._device)
-
-
-def avg_pool(
-    x: Tensor,
-    count: int,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    """The average of each window."""
-    sizes, strides, dilations, pads, extra = _pool_sizes(
-        x, count, kernel, stride, padding, 1, ceil_mode
-    )
-    borders = _borders(x, pads, extra)
-    cut = windows(B.pad(x.uop, borders), sizes, strides, dilations)
-    axes = tuple(range(x.ndim, x.ndim + count))
-    total = wrap(fold(cut, O.ADD, axes, False), x._device)
-    has_padding = any(a or b for a, b in pads)
-    if divisor is not None:
-        return total / divisor
-    if not any(extra) and (count_include_pad or not has_padding):
-        return total * (1 / prod(sizes))
-    space = x.shape[-count:]
-    if count_include_pad:
-        space = tuple([n + a + b for n, (a, b) in zip(space, pads, strict=True)])
-        edges: list[tuple[int, int]] = [(0, e) for e in extra]
-    else:
-        edges = list(borders[-count:])
-    inside = windows(B.pad(B.full(space, 1, x.dtype), tuple(edges)), sizes, strides, dilations)
-    amount = fold(inside, O.ADD, tuple(range(count, 2 * count)), False)
-    return total / wrap(amount, x._device)
-
-
-def adaptive_pool(x: Tensor, count: int, output: Any, op: int) -> Tensor:
-    """Windows that divide each axis into the wanted number of parts."""
-    wanted = list(output) if isinstance(output, (list, tuple)) else [output] * count
-    if x.ndim not in (count + 1, count + 2) or len(wanted) != count:
-        raise ShapeError(f"adaptive pooling of {x.shape} to {output} over {count} axes")
-    node = x.uop
-    for axis, size in enumerate(wanted, x.ndim - count):
-        n = node.shape[axis]
-        parts = n if size is None else integer(size, "output_size")
-        if parts < 1:
-            raise ShapeError(f"adaptive pooling to {parts} parts")
-        if n % parts == 0:
-            shape = node.shape
-            split = B.reshape(node, (*shape[:axis], parts, n // parts, *shape[axis + 1 :]))
-            folded = fold(split, op, (axis + 1,), False)
-            node = _scaled(folded, 1 / (n // parts)) if op == O.ADD else folded
-        else:
-            node = _adaptive_axis(node, axis, parts, op)
-    return wrap(node, x._device)
-
-
-def _scaled(x: UOp, factor: float) -> UOp:
-    return (wrap(x, None) * factor).uop
-
-
-def _adaptive_axis(x: UOp, axis: int, parts: int, op: int) -> UOp:
-    """Part p covers floor(p n / parts) to ceil((p + 1) n / parts)."""
-    n = x.shape[axis]
-    part = wrap(B.reshape(B.iota(parts, dt.int64), (parts, 1)), None)
-    place = wrap(B.reshape(B.iota(n, dt.int64), (1, n)), None)
-    start, stop = part * n // parts, ((part + 1) * n + parts - 1) // parts
-    inside = (place >= start) & (place < stop)
-    shape = x.shape
-    after = len(shape) - axis - 1
-    mask = B.reshape(inside.uop, (*[1] * axis, parts, n, *[1] * after))
-    wide = B.reshape(x, (*shape[:axis], 1, n, *shape[axis + 1 :]))
-    value = wrap(B.full((), identity(op, x.dtype), x.dtype), None).uop
-    masked = B.where(mask, wide, value)
-    folded = fold(masked, op, (axis + 1,), False)
-    if op != O.ADD:
-        return folded
-    width = (stop - start).cast(x.dtype).reshape([*[1] * axis, parts, *[1] * after])
-    return (wrap(folded, None) / width).uop
-
-
 class Convolution(Core):
-    """conv1d-3d, transposed convolution, pooling."""
+    """conv1d-3d and transposed convolution."""
 
     __slots__ = ()
 
@@ -418,71 +268,3 @@ class Convolution(Core):
         return convolve_transposed(
             self, weight, bias, stride, padding, output_padding, groups, dilation, 3
         )
-
-
-def _max_pool_method(count: int) -> Any:
-    def method(
-        self: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Tensor | Ordered:
-        given = (self, count, kernel_size, stride, padding, dilation, ceil_mode)
-        values = max_pool(*given)
-        if not return_indices:
-            return values
-        from svod.tensor.sorting import Ordered
-
-        return Ordered(values, max_pool_positions(*given))
-
-    method.__name__ = f"max_pool{count}d"
-    method.__doc__ = f"The largest element of each window over the last {count} axes."
-    return method
-
-
-def _avg_pool_method(count: int) -> Any:
-    def method(
-        self: Tensor,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Tensor:
-        return avg_pool(
-            self,
-            count,
-            kernel_size,
-            stride,
-            padding,
-            ceil_mode,
-            count_include_pad,
-            divisor_override,
-        )
-
-    method.__name__ = f"avg_pool{count}d"
-    method.__doc__ = f"The average of each window over the last {count} axes."
-    return method
-
-
-def _adaptive_method(count: int, op: int, name: str) -> Any:
-    def method(self: Tensor, output_size: Any) -> Tensor:
-        return adaptive_pool(self, count, output_size, op)
-
-    method.__name__ = f"adaptive_{name}_pool{count}d"
-    method.__doc__ = f"Pooling of the last {count} axes to the wanted sizes."
-    return method
-
-
-for _count in (1, 2, 3):
-    for _method in (
-        _max_pool_method(_count),
-        _avg_pool_method(_count),
-        _adaptive_method(_count, O.ADD, "avg"),
-        _adaptive_method(_count, O.MAX, "max"),
-    ):
-        setattr(Convolution, _method.__name__, _method)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
-from svod.ir.node import UOp
 from svod.tensor.core import (
     Core,
     Scalar,
@@ -26,7 +25,8 @@ from svod.tensor.core import (
     wrap,
 )
 from svod.tensor.elementwise import select
-from svod.tensor.pieces import join, pad_value, slice_axis, tile, transpose
+from svod.tensor.padding import pad_modes, pad_pairs
+from svod.tensor.pieces import join, slice_axis, tile, transpose
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -195,7 +195,7 @@ class Movement(Core):
 
         Modes: constant, reflect, replicate, circular. Negative sizes cut.
         """
-        return wrap(_pad(self, _pad_pairs(pad, self.ndim), mode, value), self._device)
+        return wrap(pad_modes(self.uop, pad_pairs(pad, self.ndim), mode, value), self._device)
 
     def flip(self: Tensor, *dims: Any) -> Tensor:
         """The axes in reverse order; all of them when none is named."""
@@ -334,66 +334,3 @@ def _triangle(x: Tensor, diagonal: int) -> Tensor:
     row = wrap(B.reshape(B.iota(rows, dt.int32), (rows, 1)), None)
     column = wrap(B.reshape(B.iota(columns, dt.int32), (1, columns)), None)
     return column <= (row + offset if offset else row)
-
-
-def _pad_pairs(pad: Any, ndim: int) -> list[tuple[int, int]]:
-    if not isinstance(pad, Iterable):
-        return [(integer(pad, "pad"), integer(pad, "pad"))] * ndim
-    given = list(pad)
-    if given and isinstance(given[0], Iterable):
-        whole = [numbers(pair, 2, "a pair of pad") for pair in given]
-        pairs = [(a, b) for a, b in whole]
-        if len(pairs) != ndim:
-            raise ShapeError(f"pad needs a pair for each of {ndim} axes, got {given}")
-        return pairs
-    if len(given) % 2 or len(given) > 2 * ndim:
-        raise ShapeError(f"pad needs pairs for at most {ndim} axes, got {given}")
-    sizes = [integer(p, "pad") for p in given]
-    pairs = [(sizes[i], sizes[i + 1]) for i in range(0, len(sizes), 2)]
-    return [(0, 0)] * (ndim - len(pairs)) + pairs[::-1]
-
-
-def _pad(x: Tensor, pairs: list[tuple[int, int]], mode: str, value: Scalar) -> UOp:
-    node = x.uop
-    for axis, (a, b) in enumerate(pairs):
-        if a < 0 or b < 0:
-            size = node.shape[axis]
-            if size + min(a, 0) + min(b, 0) < 0:
-                raise ShapeError(f"pad {pairs} cuts more than the shape {x.shape} has")
-            node = slice_axis(node, axis, max(0, -a), size - max(0, -b))
-    sizes = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    if mode == "constant":
-        return pad_value(node, tuple(sizes), value)
-    for axis, (a, b) in enumerate(sizes):
-        if a or b:
-            node = _pad_axis(node, axis, a, b, mode)
-    return node
-
-
-def _pad_axis(x: UOp, axis: int, before: int, after: int, mode: str) -> UOp:
-    size = x.shape[axis]
-    limit = {"reflect": size - 1, "circular": size, "replicate": max(before, after)}.get(mode)
-    if limit is None:
-        raise ShapeError(f"pad mode {mode!r} is not constant, reflect, replicate or circular")
-    if max(before, after) > limit or size == 0:
-        raise ShapeError(f"{mode} pad ({before}, {after}) is too large for an axis of {size}")
-    parts = [x]
-    if mode == "reflect":
-        if before:
-            parts.insert(0, B.flip(slice_axis(x, axis, 1, before + 1), (axis,)))
-        if after:
-            parts.append(B.flip(slice_axis(x, axis, size - 1 - after, size - 1), (axis,)))
-    elif mode == "circular":
-        if before:
-            parts.insert(0, slice_axis(x, axis, size - before, size))
-        if after:
-            parts.append(slice_axis(x, axis, 0, after))
-    else:
-        shape = x.shape
-        if before:
-            wide = (*shape[:axis], before, *shape[axis + 1 :])
-            parts.insert(0, B.expand(slice_axis(x, axis, 0, 1), wide))
-        if after:
-            wide = (*shape[:axis], after, *shape[axis + 1 :])
-            parts.append(B.expand(slice_axis(x, axis, size - 1, size), wide))
-    return join(parts, axis)

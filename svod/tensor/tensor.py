@@ -27,7 +27,6 @@ from svod.tensor.convolution import Convolution
 from svod.tensor.core import device_name, real_axis, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
-from svod.tensor.elementwise import Elementwise
 from svod.tensor.host import Host, copied, describe, import_dlpack, node_of_array, node_of_data
 from svod.tensor.indexed import Indexed
 from svod.tensor.indexing import Indexing
@@ -36,6 +35,8 @@ from svod.tensor.linear import Linear
 from svod.tensor.losses import Losses
 from svod.tensor.movement import Movement
 from svod.tensor.normalization import Normalization
+from svod.tensor.operators import Operators
+from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
 from svod.tensor.registry import buffer_of, register
@@ -56,7 +57,7 @@ _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not d
 
 
 class Tensor(
-    Elementwise,
+    Operators,
     Unary,
     Activations,
     Movement,
@@ -68,6 +69,7 @@ class Tensor(
     Sorting,
     Linear,
     Convolution,
+    Pooling,
     Normalization,
     Losses,
     Creation,
