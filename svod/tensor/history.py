@@ -123,10 +123,15 @@ def record(mapping: dict[UOp, UOp]) -> None:
         return
     known = tracked(mapping)
     starts = {leaf_node(t.uop) for t in leaves()}
-    for old, new in mapping.items():
+    kept = set()
+    for old, new in list(mapping.items()):
         base = leaf_node(new)
         if old in known and old not in starts and old.op != O.ASSIGN and base.op == O.BUFFER:
             _origins[base.arg] = _above(old, substitute(old.src, mapping))
+            kept.add(base)
+    for old, new in mapping.items():  # a detached value may share the memory of one that is not
+        if old not in known and leaf_node(new) in kept:
+            mapping[old] = make(O.BITCAST, new.dtype, (new,))
 
 
 def _move_origins(mapping: dict[UOp, UOp]) -> None:

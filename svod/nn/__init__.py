@@ -1,0 +1,54 @@
+"""Modules, initialisers, optimisers and files of weights: ``svod.nn.Linear``, ``svod.nn.optim``."""
+
+from svod.nn import init, optim, state
+from svod.nn.activations import *  # noqa: F403
+from svod.nn.activations import __all__ as _functions
+from svod.nn.attention import MultiheadAttention
+from svod.nn.containers import ModuleDict, ModuleList, Sequential
+from svod.nn.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from svod.nn.layers import Bilinear, Dropout, Embedding, Flatten, Identity, Linear, Unflatten
+from svod.nn.module import Module, Parameter
+from svod.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+)
+from svod.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
+from svod.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+
+__all__ = [
+    "GRU", "LSTM", "RNN", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d",
+    "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Conv1d", "Conv2d",
+    "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Dropout", "Embedding",
+    "Flatten", "GRUCell", "GroupNorm", "Identity", "InstanceNorm1d", "InstanceNorm2d",
+    "InstanceNorm3d", "LSTMCell", "LayerNorm", "Linear", "MaxPool1d", "MaxPool2d", "MaxPool3d",
+    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "RNNCell",
+    "Sequential", "Unflatten", "init", "optim", "state", *_functions,
+]  # fmt: skip

@@ -1,0 +1,294 @@
+"""Module: parameters, buffers and modules inside, found by the names of attributes.
+
+A ``Parameter`` given to an attribute is a parameter, a module is a part, ``register_buffer`` names
+tensors that are saved but not trained. Keys of ``state_dict`` are those of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from svod.base.errors import DTypeError, ShapeError, SvodError
+from svod.dtype.convert import dtype_of
+from svod.tensor import history
+from svod.tensor.autograd import no_grad
+from svod.tensor.core import tensor_of, wrap
+from svod.tensor.realize import realize
+from svod.tensor.tensor import Tensor
+
+
+class StateError(SvodError, KeyError):
+    """A state dict whose keys or shapes do not fit the module."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0])
+
+
+class Parameter(Tensor):
+    """A tensor that a module trains."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True) -> None:
+        given = tensor_of(data)
+        super().__init__(given.detach() if history.is_leaf(given) else given)
+        if requires_grad:
+            self.requires_grad_()
+
+
+class Module:
+    """The base of layers and models: define ``forward`` and call the module."""
+
+    training: bool
+
+    def __init__(self) -> None:
+        self.__dict__.update(
+            _parameters={}, _buffers={}, _modules={}, _transient=set(), _is_ready=False,
+            training=True,
+        )  # fmt: skip
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        """What the module computes."""
+        raise NotImplementedError(f"{type(self).__name__} does not define forward")
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if not self._is_ready:
+            self.realize()
+        return self.forward(*args, **options)
+
+    def realize(self) -> Module:
+        """Give every parameter and buffer its memory, all in one go."""
+        tensors = [*self.parameters(), *self.buffers()]
+        with history.paused():
+            realize([t for t in tensors if not t.is_realized])
+        for part in self.modules():
+            part.__dict__["_is_ready"] = True
+        return self
+
+    # -- attributes ----------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__}: call super().__init__() first")
+        if isinstance(value, Parameter):
+            self._drop(name)
+            self._parameters[name] = value
+            self.__dict__["_is_ready"] = False
+        elif isinstance(value, Module):
+            self._drop(name)
+            self._modules[name] = value
+            self.__dict__["_is_ready"] = False
+        elif name in self._parameters or name in self._buffers:
+            if value is not None and not isinstance(value, Tensor):
+                raise DTypeError(f"{name} is a tensor of the module, not a {type(value).__name__}")
+            (self._parameters if name in self._parameters else self._buffers)[name] = value
+        else:
+            self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        for table in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(table, {})
+            if name in found:
+                return found[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            object.__delattr__(self, name)
+        else:
+            self.__getattr__(name)
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        for table in (self._parameters, self._buffers, self._modules, self.__dict__):
+            table.pop(name, None)
+
+    def register_parameter(self, name: str, value: Parameter | None) -> None:
+        """A parameter, or None where the module can do without."""
+        self._drop(name)
+        self._parameters[name] = value
+
+    def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
+        """A tensor that is kept with the module but not trained."""
+        self._drop(name)
+        self._buffers[name] = value
+        (self._transient.discard if persistent else self._transient.add)(name)
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """A module inside this one."""
+        self._drop(name)
+        self._modules[name] = module
+
+    add_module = register_module
+
+    # -- walks ---------------------------------------------------------------------------------
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all inside it, each once, with dotted names."""
+        seen: set[int] = set()
+        stack = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            parts = [(f"{name}.{k}" if name else k, m) for k, m in module._modules.items()]
+            stack.extend(reversed([(k, m) for k, m in parts if m is not None]))
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all inside it."""
+        return (m for _, m in self.named_modules())
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly inside."""
+        return (m for m in self._modules.values() if m is not None)
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly inside, with their names."""
+        return ((k, m) for k, m in self._modules.items() if m is not None)
+
+    def _named(self, table: str, prefix: str, unique: bool = True) -> Iterator[tuple[str, Tensor]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix):
+            for name, value in getattr(module, table).items():
+                if value is None or (unique and id(value) in seen):
+                    continue
+                seen.add(id(value))
+                yield (f"{path}.{name}" if path else name), value
+
+    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """All parameters with dotted names; a shared one appears once."""
+        return self._named("_parameters", prefix)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """All parameters."""
+        return (p for _, p in self.named_parameters())
+
+    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """All buffers with dotted names."""
+        return self._named("_buffers", prefix)
+
+    def buffers(self) -> Iterator[Tensor]:
+        """All buffers."""
+        return (b for _, b in self.named_buffers())
+
+    def apply(self, change: Callable[[Module], Any]) -> Module:
+        """Call a function with every module, parts first."""
+        for part in self.children():
+            part.apply(change)
+        change(self)
+        return self
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def _state(self) -> Iterator[tuple[str, Tensor]]:
+        for path, module in self.named_modules():
+            lead = f"{path}." if path else ""
+            for name, value in module._parameters.items():
+                if value is not None:
+                    yield lead + name, value
+            for name, value in module._buffers.items():
+                if value is not None and name not in module._transient:
+                    yield lead + name, value
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name; the tensors share the memory of the module."""
+        if not self._is_ready:
+            self.realize()
+        return {name: wrap(t.uop, t._device) for name, t in self._state()}
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], strict: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Take over values by name; returns the keys that were missing and those unexpected."""
+        if not self._is_ready:
+            self.realize()
+        own = dict(self._state())
+        missing = [k for k in own if k not in state]
+        unexpected = [k for k in state if k not in own]
+        if strict and (missing or unexpected):
+            raise StateError(
+                f"the state does not fit {type(self).__name__}: missing {missing}, "
+                f"unexpected {unexpected}"
+            )
+        pairs = [(k, own[k], tensor_of(state[k])) for k in own if k in state]
+        for key, t, value in pairs:
+            if t.shape != value.shape:
+                raise StateError(f"{key}: the state has shape {value.shape}, not {t.shape}")
+        with history.paused():
+            for _, t, value in pairs:
+                t.assign(value.detach().to(t.device))
+            realize([t for _, t, _ in pairs])
+        return missing, unexpected
+
+    # -- modes and places ----------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Module:
+        """Training mode, or with False evaluation mode."""
+        for module in self.modules():
+            module.__dict__["training"] = mode
+        return self
+
+    def eval(self) -> Module:
+        """Evaluation mode."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        """Whether the parameters are trained."""
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for p in self.parameters():
+            p.grad = None
+
+    def to(self, *targets: Any, dtype: Any = None, device: str | None = None) -> Module:
+        """Floats in another dtype, everything on another device."""
+        with no_grad():
+            for t in [*self.parameters(), *self.buffers()]:
+                found = t.to(*targets, dtype=dtype, device=device)
+                if t.dtype.kind != "f":
+                    found = found.cast(t.dtype)
+                t.uop, t._device = found.uop, found._device
+                t.grad = None
+        self.__dict__["_is_ready"] = False
+        return self.realize()
+
+    def float(self) -> Module:
+        """Floats as float32."""
+        return self.to(dtype=dtype_of("float32"))
+
+    def double(self) -> Module:
+        """Floats as float64."""
+        return self.to(dtype=dtype_of("float64"))
+
+    def half(self) -> Module:
+        """Floats as float16."""
+        return self.to(dtype=dtype_of("float16"))
+
+    def bfloat16(self) -> Module:
+        """Floats as bfloat16."""
+        return self.to(dtype=dtype_of("bfloat16"))
+
+    # -- text ----------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What to show of this module beside its parts."""
+        return ""
+
+    def __repr__(self) -> str:
+        parts = [f"({k}): {m!r}".replace("\n", "\n  ") for k, m in self.named_children()]
+        if not parts:
+            return f"{type(self).__name__}({self.extra_repr()})"
+        inner = "\n  ".join([*([self.extra_repr()] if self.extra_repr() else []), *parts])
+        return f"{type(self).__name__}(\n  {inner}\n)"
+
+
+def sizes_match(what: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """An error that names both shapes when they differ."""
+    if found != wanted:
+        raise ShapeError(f"{what}: shape {found}, expected {wanted}")

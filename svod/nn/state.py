@@ -1,0 +1,180 @@
+"""Safetensors files: read without copying, written in one pass.
+
+A file is 8 bytes with the length of a JSON header, the header, and the raw elements. Reading maps
+the file through a DISK buffer: tensors are copied to their device when they are first used. Files
+are not trusted: every number is checked against the size of the file before anything is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svod.base.errors import DTypeError, SvodError
+from svod.device.disk import map_file
+from svod.dtype import types as dt
+from svod.dtype.types import DType
+from svod.ir import build as B
+from svod.tensor.core import default_device, device_name, tensor_of, wrap
+from svod.tensor.tensor import Tensor
+
+_DTYPES: dict[str, DType] = {
+    "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "U16": dt.uint16, "I16": dt.int16,
+    "U32": dt.uint32, "I32": dt.int32, "U64": dt.uint64, "I64": dt.int64, "F16": dt.float16,
+    "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64, "F8_E4M3": dt.float8_e4m3,
+    "F8_E5M2": dt.float8_e5m2,
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+HEADER_LIMIT = 100_000_000  # bytes, as in the reference implementation
+AXES_LIMIT = 64
+
+
+class StateFileError(SvodError, ValueError):
+    """A file that is not a well-formed safetensors file."""
+
+
+class Entry(NamedTuple):
+    """Where one tensor is: dtype, shape, and bytes counted from the end of the header."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def load_file(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a file by name, read from it when they are first used."""
+    memory = map_file(path)
+    raw = memory.numpy()
+    entries, _, base = _read_header(raw, os.fspath(path))
+    where = device_name(device) or default_device()
+    found = {}
+    for name, entry in entries.items():
+        size = prod(entry.shape)
+        if not size:
+            found[name] = wrap(B.full(entry.shape, 0, entry.dtype), where)
+            continue
+        view = memory.view(base + entry.start, size, entry.dtype)
+        node = B.reshape(B.new_buffer(size, entry.dtype, memory.device, view), entry.shape)
+        found[name] = wrap(B.copy(node, where), where)
+    return found
+
+
+def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The free-form texts of a file."""
+    return _read_header(map_file(path).numpy(), os.fspath(path))[1]
+
+
+def save_file(
+    tensors: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write tensors by name; a file of that name is replaced only once all is written."""
+    arrays: dict[str, tuple[DType, tuple[int, ...], Any]] = {}
+    for name, value in tensors.items():
+        t = tensor_of(value)
+        if not isinstance(name, str) or name == "__metadata__" or t.dtype not in _NAMES:
+            raise DTypeError(f"cannot save {name!r} of {t.dtype.name}")
+        arrays[name] = (t.dtype, t.shape, np.ascontiguousarray(t.numpy()))
+    # wide elements first, so that every tensor starts at a multiple of its element size
+    names = sorted(arrays, key=lambda n: (-arrays[n][0].itemsize, n))
+    header: dict[str, Any] = {}
+    if metadata:
+        header["__metadata__"] = {str(k): str(v) for k, v in metadata.items()}
+    place = 0
+    for name in names:
+        dtype, shape, array = arrays[name]
+        header[name] = {
+            "dtype": _NAMES[dtype], "shape": list(shape),
+            "data_offsets": [place, place + array.nbytes],
+        }  # fmt: skip
+        place += array.nbytes
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    _replace(path, [len(text).to_bytes(8, "little"), text, *[_bytes(arrays[n][2]) for n in names]])
+
+
+def _bytes(array: Any) -> Any:
+    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else b""
+
+
+def _replace(path: str | os.PathLike[str], parts: list[Any]) -> None:
+    folder = os.path.dirname(os.path.abspath(path))
+    descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for part in parts:
+                file.write(part)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+# -- reading untrusted headers -----------------------------------------------------------------
+
+
+def _read_header(raw: Any, path: str) -> tuple[dict[str, Entry], dict[str, str], int]:
+    """Entries, metadata, and where the data starts."""
+    if raw.size < 8:
+        raise StateFileError(f"{path}: {raw.size} bytes are too few for a safetensors file")
+    length = int.from_bytes(raw[:8].tobytes(), "little")
+    if length > HEADER_LIMIT or length > raw.size - 8:
+        raise StateFileError(f"{path}: a header of {length} bytes in a file of {raw.size}")
+    try:
+        header = json.loads(raw[8 : 8 + length].tobytes().decode(), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise StateFileError(f"{path}: the header is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise StateFileError(f"{path}: the header is not an object")
+    texts = header.pop("__metadata__", {})
+    if not isinstance(texts, dict) or not all(isinstance(v, str) for v in texts.values()):
+        raise StateFileError(f"{path}: the metadata is not texts by name")
+    available = raw.size - 8 - length
+    entries = {name: _entry(path, name, value, available) for name, value in header.items()}
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if entry.start != end:
+            raise StateFileError(f"{path}: {name!r} starts at {entry.start}, not at {end}")
+        end = entry.stop
+    if end != available:
+        raise StateFileError(f"{path}: tensors take {end} bytes of {available}")
+    return entries, texts, 8 + length
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name appears twice")
+    return found
+
+
+def _entry(path: str, name: str, value: Any, available: int) -> Entry:
+    if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
+        raise StateFileError(f"{path}: {name!r} needs dtype, shape and data_offsets")
+    kind, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(kind, str) or kind not in _DTYPES:
+        raise StateFileError(f"{path}: {name!r} has the unknown dtype {kind!r:.40}")
+    if not isinstance(shape, list) or len(shape) > AXES_LIMIT or not all(map(_is_size, shape)):
+        raise StateFileError(f"{path}: {name!r} has the shape {shape!r:.60}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
+        raise StateFileError(f"{path}: {name!r} has the data_offsets {offsets!r:.60}")
+    start, stop = offsets
+    dtype = _DTYPES[kind]
+    if not start <= stop <= available or stop - start != prod(shape) * dtype.itemsize:
+        raise StateFileError(
+            f"{path}: {name!r} of {kind} and shape {shape} cannot be bytes {start} to {stop} "
+            f"of {available}"
+        )
+    return Entry(dtype, tuple(shape), start, stop)
+
+
+def _is_size(n: Any) -> bool:
+    return type(n) is int and 0 <= n < 1 << 62
