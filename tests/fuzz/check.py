@@ -50,7 +50,7 @@ WAYS = {
     "default": Way(),
     "plain": Way(optimize=False),
     "threads": Way(machine={"cores": 2}, thread_work=1.0, split_from=64),
-    "many": Way(machine={"cores": 5, "vector_bytes": 32, "registers": 16}, thread_work=1.0),
+    "many": Way(machine={"cores": 7, "vector_bytes": 32, "registers": 16}, thread_work=1.0),
     "narrow": Way(machine={"cores": 3, "vector_bytes": 16}, thread_work=100.0, split_from=128),
     "scalar": Way(machine={"cores": 2, "vector_bytes": 0}, thread_work=1.0, split_from=512),
 }
@@ -78,7 +78,7 @@ def compiling(name: str) -> Iterator[None]:
         clear_kernel_cache()
 
 
-def failure(program: Program, ref_device: bool = False) -> str | None:
+def failure(program: Program, ref_device: bool = False, is_stored: bool = False) -> str | None:
     """What a program gets wrong on the CPU, in the evaluator or on REF; None when nothing.
 
     REF runs stores only, so programs that scatter are left to the evaluator.
@@ -87,7 +87,7 @@ def failure(program: Program, ref_device: bool = False) -> str | None:
         warnings.simplefilter("ignore")
         wanted = shadows(program)
     try:
-        found = tensors(program)
+        found = tensors(program, is_stored=is_stored)
         interpreted = [evaluated(found[i]) for i in program.outputs]
         if len(program.outputs) > 1:
             svod.realize(*[found[i] for i in program.outputs])

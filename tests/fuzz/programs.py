@@ -57,15 +57,16 @@ def shadows(program: Program) -> list[Shadow]:
     return values
 
 
-def tensors(program: Program, device: str | None = None) -> list[Tensor]:
-    """The lazy tensors of all steps."""
+def tensors(program: Program, device: str | None = None, is_stored: bool = False) -> list[Tensor]:
+    """The lazy tensors of all steps; ``is_stored`` gives every value a buffer of its own."""
     values: list[Tensor] = []
     for step in program.steps:
         if step.name == "input":
             values.append(Tensor(step.options, device=device))
         else:
             found = [values[i] for i in step.operands]
-            values.append(_TENSOR[step.name](found, step.options))
+            made = _TENSOR[step.name](found, step.options)
+            values.append(made.contiguous() if is_stored else made)
     return values
 
 
