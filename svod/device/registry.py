@@ -123,7 +123,14 @@ def _make_ref(name: str) -> Device:
     return Device(name, HostAllocator(name), ref_toolchain)
 
 
+def _make_cuda(name: str) -> Device:
+    from svod.device.cuda.device import make_device
+
+    return make_device(name)
+
+
 register_device("CPU", _make_cpu)
+register_device("CUDA", _make_cuda)
 register_device("DISK", _make_disk, keep=False)
 register_device("NULL", _make_null)
 register_device("REF", _make_ref)

@@ -1,0 +1,33 @@
+"""The device CUDA: ``CUDA`` is the first GPU, ``CUDA:1`` the second."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from svod.device.device import Device
+from svod.device.names import canonical
+
+if TYPE_CHECKING:
+    from svod.device.device import Toolchain
+
+
+def device_number(name: str) -> int:
+    """Which GPU a device name means."""
+    return int(canonical(name).partition(":")[2] or 0)
+
+
+def make_device(name: str) -> Device:
+    """The factory of the registry; without a driver or a GPU this is a DeviceError."""
+    from svod.device.cuda.allocator import CudaAllocator
+    from svod.device.cuda.driver import context
+
+    number = device_number(name)
+    return Device(name, CudaAllocator(name, context(number)), lambda: _toolchain(number))
+
+
+@cache
+def _toolchain(number: int) -> Toolchain:
+    found: Toolchain = import_module("svod.device.cuda.compiler").toolchain(number)
+    return found
