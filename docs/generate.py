@@ -90,18 +90,21 @@ def knob_table() -> str:
 
 def repository() -> str:
     """A sentence per file, folder by folder, from the top of the layers down."""
-    parts = []
-    for folder in FOLDERS:
-        files = sorted((SOURCE / folder).rglob("*.py")) if (SOURCE / folder).is_dir() else []
-        rows = [f for f in files if f.name != "__init__.py"]
-        if rows:
-            parts.append(f"### svod/{folder}\n\n| File | What it holds |\n|---|---|")
-            parts[-1] += "".join([f"\n{_row(f, SOURCE / folder)}" for f in rows])
+    parts = [_folder(SOURCE, list(SOURCE.glob("*.py")))]
+    for name in FOLDERS:
+        files = list((SOURCE / name).rglob("*.py"))
+        if files:
+            parts.append(_folder(SOURCE / name, files))
     return "\n\n".join(parts)
 
 
-def _row(path: Path, folder: Path) -> str:
-    return f"| `{path.relative_to(folder)}` | {sentence(str(path.relative_to(SOURCE)))} |"
+def _folder(folder: Path, files: list[Path]) -> str:
+    lines = [f"### {folder.relative_to(ROOT)}", "", "| File | What it holds |", "|---|---|"]
+    for path in sorted(files):
+        if path.name not in ("__init__.py", "_version.py"):
+            text = sentence(str(path.relative_to(SOURCE)))
+            lines.append(f"| `{path.relative_to(folder)}` | {text} |")
+    return "\n".join(lines)
 
 
 def sentence(path: str) -> str:

@@ -131,4 +131,4 @@ def test_explain_of_a_plan_shows_its_kernels_and_runs_nothing() -> None:
 
 def test_there_is_nothing_to_explain_of_a_realised_tensor() -> None:
     with pytest.raises(EmptySchedule, match="nothing to explain: every tensor is realised"):
-        explanation(tensor(2, 2).contiguous().realize())
+        explanation((tensor(2, 2) + 1).realize())
