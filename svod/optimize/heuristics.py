@@ -16,6 +16,7 @@ from svod.optimize.contraction import optimize_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
+from svod.optimize.rows import HEAVY, keep_rows
 
 LANE_FACTORS = (16, 8, 4, 2, 1)
 STRIDED_BLOCK = 64  # elements: some cache lines of every row that is read across
@@ -31,7 +32,10 @@ def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
     applied: list[Opt] = []
     if machine.vector_bytes and len(sink.src) == 1:
         staged = optimize_contraction(sink, machine, applied)
-        sink = _choose(sink, machine, applied) if staged is None else merge_adjacent(staged)
+        if staged is None:
+            sink = _choose(keep_rows(sink), machine, applied)
+        else:
+            sink = merge_adjacent(staged)
     sink = _threads(sink, machine, applied)
     return renumber(sink), tuple(applied)
 
@@ -156,7 +160,8 @@ def _choose(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
         sink = split(sink, r, factor, AxisKind.UPCAST)
         applied.append(Opt("UPCAST", r.arg.id, factor))
     for r in dict.fromkeys(own.values()):
-        lanes = _lane_width(extent(r), width, 1 if tile.upcasts else 4)
+        most = 1 if tile.upcasts else _reduce_vectors([n for n in own if own[n] is r])
+        lanes = _lane_width(extent(r), width, most)
         sink = split(sink, r, lanes, AxisKind.LANE)
         applied.append(Opt("LANE", r.arg.id, lanes))
     if lane is not None:
@@ -208,6 +213,13 @@ def _block_last(sink: UOp) -> UOp:
             loops = [*rest, block[-1], *lanes]
         ends.append(make(O.END, dt.void, (end.src[0], *loops)))
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _reduce_vectors(reductions: list[UOp]) -> int:
+    """Accumulators per sum: enough to hide latency, fewer where the body needs registers."""
+    nodes = {n for r in reductions for n in r.src[0].toposort()}
+    heavy = sum([1 for n in nodes if n.op in HEAVY])
+    return 1 if heavy > 1 else 2 if heavy else 4
 
 
 def _vectors(shape: _Shape, lane: UOp, machine: Machine) -> int:

@@ -150,22 +150,60 @@ def _run_time_pieces(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> list[Pie
 
 
 def _replace_by_pieces(sink: UOp, r: UOp, pieces: list[Piece]) -> UOp:
-    ends = []
+    ends: list[UOp] = []
     for end in sink.src:
-        body = _peel_reductions(end, r, pieces)
-        if r not in body.src[1:]:
-            ends.append(body)
-            continue
-        for value, ranges, gate in pieces:
-            store = _at(body.src[0], r, value, gate)
-            loops: list[UOp] = []
-            for s in body.src[1:]:
-                if s is r:
-                    loops.extend(ranges)
-                else:
-                    loops.append(s)
-            ends.append(make(O.END, dt.void, (store, *loops)))
+        body = _close_inside(end, r, pieces)
+        ends.extend(_end_pieces(body, r, pieces) if r in body.src[1:] else [body])
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _end_pieces(end: UOp, r: UOp, pieces: list[Piece]) -> list[UOp]:
+    """One END per piece."""
+    found = []
+    for value, ranges, gate in pieces:
+        store = _at(end.src[0], r, value, gate)
+        found.append(make(O.END, dt.void, (store, *_with_pieces(end.src[1:], r, ranges))))
+    return found
+
+
+def _with_pieces(loops: tuple[UOp, ...], r: UOp, ranges: tuple[UOp, ...]) -> list[UOp]:
+    found: list[UOp] = []
+    for s in loops:
+        found.extend(ranges if s is r else (s,))
+    return found
+
+
+def _close_inside(end: UOp, r: UOp, pieces: list[Piece]) -> UOp:
+    """Reductions and inner stores over r, made of pieces; both keep sharing their loops."""
+    done: dict[UOp, UOp] = {}
+    stores: dict[UOp, list[UOp]] = {}
+    for node in end.toposort():
+        src = tuple([done[s] for s in node.src])
+        new = node if src == node.src else _rebuild(node, src)
+        if new.op == O.REDUCE and r in new.src[1:]:
+            new = _reduce_pieces(new, r, pieces)
+        elif new.op == O.END and node is not end and r in new.src[1:]:
+            stores[node] = _end_pieces(new, r, pieces)
+        elif new.op == O.AFTER:
+            parts = [p for s in node.src for p in stores.get(s, [done[s]])]
+            new = make(O.AFTER, new.dtype, tuple(parts))
+        done[node] = new
+    return done[end]
+
+
+def _reduce_pieces(node: UOp, r: UOp, pieces: list[Piece]) -> UOp:
+    op = node.arg
+    total: UOp | None = None
+    for value, ranges, gate in pieces:
+        body = _at(node.src[0], r, value, gate)
+        if gate is not TRUE:
+            unit = const(identity(op, body.dtype), body.dtype)
+            body = make(O.WHERE, body.dtype, (gate, body, unit))
+        loops = _with_pieces(node.src[1:], r, ranges)
+        part = make(O.REDUCE, node.dtype, (body, *loops), op) if loops else body
+        total = part if total is None else make(op, node.dtype, (total, part))
+    assert total is not None
+    return total
 
 
 def replace_by_pieces(
@@ -176,29 +214,6 @@ def replace_by_pieces(
     store = _at_all(end.src[0], values, gate)
     loops = [s for s in end.src[1:] if s not in old]
     return make(O.SINK, dt.void, (make(O.END, dt.void, (store, *loops, *ranges)),))
-
-
-def _peel_reductions(end: UOp, r: UOp, pieces: list[Piece]) -> UOp:
-    reductions = [n for n in end.toposort() if n.op == O.REDUCE and r in n.src[1:]]
-    for node in reductions:
-        op = node.arg
-        total: UOp | None = None
-        for value, ranges, gate in pieces:
-            body = _at(node.src[0], r, value, gate)
-            if gate is not TRUE:
-                unit = const(identity(op, body.dtype), body.dtype)
-                body = make(O.WHERE, body.dtype, (gate, body, unit))
-            loops = []
-            for s in node.src[1:]:
-                if s is r:
-                    loops.extend(ranges)
-                else:
-                    loops.append(s)
-            part = make(O.REDUCE, node.dtype, (body, *loops), op) if loops else body
-            total = part if total is None else make(op, node.dtype, (total, part))
-        assert total is not None
-        end = replace_all(end, {node: total})
-    return end
 
 
 def _at(value: UOp, r: UOp, place: UOp, gate: UOp) -> UOp:
