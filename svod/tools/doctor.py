@@ -145,9 +145,9 @@ def variables() -> list[Check]:
 
 def devices() -> list[Check]:
     """The devices that can be opened here."""
-    import svod
+    from svod.device.registry import device_kinds
 
-    names = [str(name) for name in svod.devices()]
+    names = device_kinds()
     default_known = knobs.device.split(":")[0].upper() in {n.split(":")[0].upper() for n in names}
     return [
         Check(
