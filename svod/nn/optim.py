@@ -187,7 +187,9 @@ class _Readers:
     """The live tensors at the start of a step, before parameters take new values."""
 
     def __init__(self) -> None:
-        self.tensors = [t for t in registry.live_tensors() if not t.is_realized]
+        found = [t for t in registry.live_tensors() if not t.is_realized]
+        # by age, so that every step makes the same graph and finds its schedule in the cache
+        self.tensors = sorted(found, key=lambda t: t.uop.sn)
 
     def of(self, written: Sequence[Tensor]) -> list[Tensor]:
         """Those that read memory the step writes, and assignments that wait to happen.

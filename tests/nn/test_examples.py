@@ -21,5 +21,5 @@ def test_the_mlp_learns() -> None:
 
 
 def test_the_convnet_learns() -> None:
-    losses = run("train_convnet.py", steps=12, batch=16)
-    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
+    losses = run("train_convnet.py")
+    assert losses[-1] < 0.4 * losses[0]

@@ -263,7 +263,7 @@ def test_a_shared_parameter_is_one_parameter() -> None:
 
 
 def test_state_goes_from_one_module_to_another() -> None:
-    a, b = Block(), Block()
+    a, b = Block(), Block().realize()
     x = Tensor(normal(2, 3))
     before = [p.uop for p in b.parameters()]
     b.load_state_dict(a.state_dict())

@@ -212,23 +212,38 @@ def test_the_loss_and_gradients_keep_their_values_after_the_step() -> None:
     assert_close(view, np.zeros_like(START.T), atol=1e-6)
 
 
-def test_one_step_is_one_plan_and_later_steps_compile_nothing() -> None:
+def test_one_step_is_one_plan_and_later_steps_schedule_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from svod.schedule import schedule
+
+    calls = {"cut": 0, "realize": 0}
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return function(*args, **options)
+
+        return call
 
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = optim.AdamW(model.parameters(), 1e-2)
     rate = optim.CosineAnnealingLR(optimizer, 10)
     x, y = Tensor(normal(16, 4)), Tensor(normal(16, 2))
+    monkeypatch.setattr(schedule, "cut", counted("cut", schedule.cut))
+    monkeypatch.setattr(optim, "realize", counted("realize", optim.realize))
     counts = []
     for _ in range(4):
-        before = dict(schedule.statistics)
+        calls.update(cut=0, realize=0)
         optimizer.zero_grad()
-        (model(x) - y).square().mean().backward()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
         optimizer.step()
+        assert loss.is_realized
         rate.step()
-        counts.append({k: schedule.statistics[k] - before[k] for k in ("hits", "misses")})
-    assert counts[2] == {"hits": 1, "misses": 0}
-    assert counts[3] == {"hits": 1, "misses": 0}
+        counts.append(dict(calls))
+    assert counts[0]["cut"] == 1
+    assert counts[2] == counts[3] == {"cut": 0, "realize": 1}
 
 
 def test_running_statistics_are_written_with_the_step() -> None:
