@@ -15,33 +15,42 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import from_terms, terms_of
 from svod.optimize.graph import replace_all
 
+Place = tuple[frozenset[UOp], tuple[UOp, ...]]  # ranges around a node, loops around within it
+
 
 def separate_loops(sink: UOp) -> UOp:
-    """Reductions over one range at different places get ranges of their own, one per place."""
+    """A range closed at different places gets a range of its own for each of them.
+
+    Loops over one range are one loop, so all who share it must have the same loops around it: a
+    loop that only some of them have would repeat the others, or leave them out when it is empty.
+    """
     while True:
-        owner: dict[UOp, frozenset[UOp]] = {}
+        owner: dict[UOp, Place] = {}
         order = sink.toposort()
         fresh = 1 + max([n.arg.id for n in order if n.op == O.RANGE], default=0)
-        moved: dict[tuple[UOp, frozenset[UOp]], UOp] = {}
+        moved: dict[tuple[UOp, Place], UOp] = {}
         groups: dict[tuple[tuple[UOp, UOp], ...], list[UOp]] = {}
         for node in reversed(order):
-            if node.op != O.REDUCE:
+            if node.op != O.REDUCE and node.op != O.END:
                 continue
-            closed = [s for s in node.src if s.op == O.RANGE]
-            wrong = [r for r in closed if owner.setdefault(r, node.ranges) != node.ranges]
-            for r in wrong:
-                if (r, node.ranges) not in moved:
+            closed = tuple([s for s in node.src if s.op == O.RANGE])
+            mapping = []
+            for i, r in enumerate(closed):
+                place = (node.ranges, closed[:i])
+                if owner.setdefault(r, place) == place:
+                    continue
+                if (r, place) not in moved:
                     arg = RangeArg(fresh + len(moved), r.arg.kind)
-                    moved[r, node.ranges] = make(O.RANGE, r.dtype, r.src, arg)
-            if wrong:
-                mapping = tuple([(r, moved[r, node.ranges]) for r in wrong])
-                groups.setdefault(mapping, []).append(node)
+                    moved[r, place] = make(O.RANGE, r.dtype, r.src, arg)
+                mapping.append((r, moved[r, place]))
+            if mapping:
+                groups.setdefault(tuple(mapping), []).append(node)
         if not groups:
             return sink
         replaced: dict[UOp, UOp] = {}
-        for mapping, nodes in groups.items():
+        for pairs, nodes in groups.items():
             together = make(O.SINK, dt.void, tuple(nodes))
-            replaced.update(zip(nodes, replace_all(together, dict(mapping)).src, strict=True))
+            replaced.update(zip(nodes, replace_all(together, dict(pairs)).src, strict=True))
         sink = replace_all(sink, replaced)
 
 
