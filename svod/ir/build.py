@@ -232,7 +232,7 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
 def flip(x: UOp, axes: Shape) -> UOp:
     """The axes in reverse order; an axis of at most one element has none."""
     have = x.shape
-    axes = tuple([a for a in sorted(axes) if have[a] > 1])
+    axes = tuple([a for a in sorted(axes) if have[a] not in (0, 1)])
     if x.op == O.FLIP:
         axes = tuple(sorted(set(axes) ^ set(x.arg)))
         x = x.src[0]

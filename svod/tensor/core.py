@@ -192,6 +192,11 @@ def scalar_node(value: Scalar, dtype: DType) -> UOp:
     return const(pack_const(value, dtype), dtype)
 
 
+def size_node(size: Any, dtype: DType) -> UOp:
+    """A size as a number of ``dtype``; a run-time size is read when the plan runs."""
+    return B.cast(size, dtype) if isinstance(size, UOp) else const(size, dtype)
+
+
 def is_operand(value: object) -> bool:
     """Whether arithmetic with a tensor accepts this value."""
     return isinstance(value, (_class, int, float, np.generic, np.ndarray, list, tuple))
@@ -259,7 +264,9 @@ class AxisError(ShapeError, IndexingError):
 
 
 def integer(value: Any, what: str) -> int:
-    """A whole-number argument, or an error that says which."""
+    """A whole-number argument, or an error that says which; a run-time size passes as it is."""
+    if isinstance(value, UOp) and value.dtype.kind == "x":
+        return value  # type: ignore[return-value]
     try:
         return as_index(value)
     except TypeError:

@@ -54,6 +54,7 @@ from svod.tensor.random import randn as randn
 from svod.tensor.random import randn_like as randn_like
 from svod.tensor.random import randperm as randperm
 from svod.tensor.tensor import Tensor
+from svod.tensor.variable import Variable
 
 cat = spelled(_concatenate)
 concat = cat
@@ -286,6 +287,7 @@ _HIDDEN = {  # what this file uses but does not offer
     *("import_dlpack", "spelled"),
 }
 NAMESPACE: dict[str, Any] = {
+    "Variable": Variable,
     **FORWARDS,
     **{
         name: value

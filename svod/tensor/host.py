@@ -18,9 +18,10 @@ from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, const
+from svod.ir.node import UOp, const, is_symbolic
 from svod.tensor.core import Core, default_device, device_name, wrap
 from svod.tensor.registry import buffer_node, buffer_of
+from svod.tensor.variable import bound_value, concrete
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -157,13 +158,13 @@ def host_array(node: UOp) -> Array | None:
     for move in reversed(moves):
         op, arg = move.op, move.arg
         if op == O.RESHAPE:
-            found = found.reshape(arg)
+            found = found.reshape(concrete(arg))
         elif op == O.EXPAND:
-            found = np.broadcast_to(found, arg)
+            found = np.broadcast_to(found, concrete(arg))
         elif op == O.PERMUTE:
             found = found.transpose(arg)
         elif op == O.SHRINK:
-            found = found[tuple([slice(a, b) for a, b in arg])]
+            found = found[tuple([slice(bound_value(a), bound_value(b)) for a, b in arg])]
         else:
             found = np.flip(found, arg)
     return found
@@ -182,7 +183,7 @@ class Host(Core):
         if found is None:
             self.realize()
             buffer = buffer_of(self.uop)
-            if buffer is not None:
+            if buffer is not None and not is_symbolic(self.shape):
                 return buffer.copyout().reshape(self.shape)
             found = host_array(self.uop)
             assert found is not None, "realize() leaves a buffer"
@@ -196,6 +197,10 @@ class Host(Core):
             self.realize()
         buffer = buffer_of(self.uop)
         if buffer is None:  # realising a view of a buffer may leave it a view
+            found = host_array(self.uop)
+            assert found is not None, "realize() leaves a buffer"
+            return found
+        if is_symbolic(self.shape):
             found = host_array(self.uop)
             assert found is not None, "realize() leaves a buffer"
             return found

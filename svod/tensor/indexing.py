@@ -66,7 +66,9 @@ def resolve(x: Tensor, key: Any) -> View:
             continue
         fixed.append(position)
         place = len(rest) if place < 0 else place
-        if isinstance(entry, int):
+        if isinstance(entry, UOp):
+            cuts.append((entry, entry + 1, 1))  # type: ignore[arg-type]
+        elif isinstance(entry, int):
             if not -size <= entry < size:
                 raise IndexingError(f"index {entry} is out of range for axis {axis} of {x.shape}")
             start = entry % size
@@ -120,6 +122,8 @@ def _width(entry: Any) -> int:
 def _entry(entry: Any, shape: tuple[int, ...], axis: int, device: str | None) -> list[Any]:
     if isinstance(entry, slice):
         return [entry]
+    if isinstance(entry, UOp) and entry.dtype.kind == "x":
+        return [entry]
     if isinstance(entry, (bool, np.bool_)):
         raise IndexingError("a bool is no index: use a bool tensor of the shape it selects from")
     if not isinstance(entry, (Core, np.ndarray, Sequence)) and hasattr(entry, "__index__"):
@@ -167,6 +171,8 @@ def _mask_indices(mask: Any, shape: tuple[int, ...], axis: int, device: str | No
 
 
 def _slice_cut(entry: slice, size: int) -> Cut:
+    if isinstance(entry.start, UOp) or isinstance(entry.stop, UOp) or isinstance(size, UOp):
+        return _size_cut(entry, size)
     try:
         start, stop, step = entry.indices(size)
     except ValueError:
@@ -176,6 +182,19 @@ def _slice_cut(entry: slice, size: int) -> Cut:
     if step > 0:
         return start, max(start, stop), step
     return start, min(start, stop), step
+
+
+def _size_cut(entry: slice, size: int) -> Cut:
+    """A slice with run-time sizes: forward, and inside the axis for every value."""
+    start = 0 if entry.start is None else entry.start
+    stop = size if entry.stop is None else entry.stop
+    if entry.step not in (None, 1):
+        raise IndexingError(f"slice {entry} with a run-time size can only have step 1")
+    if not isinstance(start, UOp) and start < 0:
+        start = start + size
+    if not isinstance(stop, UOp) and stop < 0:
+        stop = stop + size
+    return start, stop, 1
 
 
 def length(cut: Cut) -> int:

@@ -15,8 +15,18 @@ from svod.dtype.convert import dtype_of
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, const
-from svod.tensor.core import Axis, Core, Scalar, accumulator, axes_of, axis_of, float_node, wrap
+from svod.ir.node import UOp, const, largest
+from svod.tensor.core import (
+    Axis,
+    Core,
+    Scalar,
+    accumulator,
+    axes_of,
+    axis_of,
+    float_node,
+    size_node,
+    wrap,
+)
 from svod.tensor.elementwise import select, truth
 
 if TYPE_CHECKING:
@@ -56,10 +66,10 @@ def extreme_position(x: UOp, op: int, axis: int, keepdim: bool) -> UOp:
     found = B.binary(O.EQ, x, best)
     if x.dtype.kind == "f":
         found = B.binary(O.OR, found, B.binary(O.NE, x, x))
-    kind = dt.int32 if size < 1 << 31 else dt.int64
+    kind = dt.int32 if largest(size) < 1 << 31 else dt.int64
     line = tuple([size if i == axis else 1 for i in range(len(shape))])
     places = B.reshape(B.iota(size, kind), line)
-    first = fold(B.where(found, places, const(size, kind)), O.MIN, (axis,), keepdim)
+    first = fold(B.where(found, places, size_node(size, kind)), O.MIN, (axis,), keepdim)
     return B.cast(first, dt.int64)
 
 
@@ -249,8 +259,9 @@ def _mean(x: UOp, axes: tuple[int, ...], keepdim: bool) -> UOp:
     count = prod([x.shape[a] for a in axes])
     wide = B.cast(x, accumulator(x.dtype))
     folded = fold(wide, O.ADD, axes, keepdim)
-    scale = 1.0 / count if count else float("nan")
-    return B.cast(B.binary(O.MUL, folded, const(scale, wide.dtype)), x.dtype)
+    if isinstance(count, int) and count == 0:
+        return B.cast(B.binary(O.MUL, folded, const(float("nan"), wide.dtype)), x.dtype)
+    return B.cast(B.binary(O.DIV, folded, size_node(count, wide.dtype)), x.dtype)
 
 
 def _variance(x: UOp, axes: tuple[int, ...], correction: float, keepdim: bool) -> UOp:
@@ -258,8 +269,12 @@ def _variance(x: UOp, axes: tuple[int, ...], correction: float, keepdim: bool) -
     wide = B.cast(x, accumulator(x.dtype))
     apart = B.binary(O.SUB, wide, _mean(wide, axes, True))
     folded = fold(B.binary(O.MUL, apart, apart), O.ADD, axes, keepdim)
-    left = max(0.0, count - correction)
-    scale = 1.0 / left if left else float("inf")  # 0 * inf: no variance of a single element
+    if not isinstance(count, int):
+        left = B.binary(O.SUB, size_node(count, wide.dtype), const(correction, wide.dtype))
+        left = B.binary(O.MAX, left, const(0, wide.dtype))
+        return B.cast(B.binary(O.DIV, folded, left), x.dtype)
+    rest = max(0.0, count - correction)
+    scale = 1.0 / rest if rest else float("inf")  # 0 * inf: no variance of a single element
     if count == 0:
         scale = float("nan")
     return B.cast(B.binary(O.MUL, folded, const(scale, wide.dtype)), x.dtype)

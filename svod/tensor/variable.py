@@ -1,0 +1,96 @@
+"""Run-time sizes: ``Variable("n", 1, 4096)`` in shapes and slices, bound when a plan runs.
+
+A tensor whose shape holds a variable is kept in memory laid out for the largest value, so one
+plan serves every value between the bounds without compiling anything again.
+"""
+
+from __future__ import annotations
+
+from operator import index as as_index
+from typing import Any
+
+from svod.base.errors import DTypeError, VariableError
+from svod.ir import ops as O
+from svod.ir.node import UOp, variable
+
+
+def Variable(name: str, lo: int, hi: int) -> UOp:
+    """A run-time integer between ``lo`` and ``hi``, both included.
+
+    >>> n = svod.Variable("n", 1, 64)
+    >>> x[: n.bind(7)].sum(0).shape
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise VariableError(f"a variable needs a plain name, not {name!r}")
+    try:
+        lo, hi = as_index(lo), as_index(hi)
+    except TypeError:
+        raise DTypeError(f"bounds of variable {name} must be whole numbers") from None
+    if not 0 <= lo <= hi:
+        raise VariableError(f"variable {name} needs 0 <= lo <= hi, got [{lo}, {hi}]")
+    return variable(name, lo, hi)
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is a run-time size."""
+    return isinstance(value, UOp) and value.dtype.kind == "x"
+
+
+def bound_value(size: UOp | int) -> int:
+    """The number a size stands for, from the values its variables are bound to."""
+    if not isinstance(size, UOp):
+        return size
+    values: dict[UOp, int] = {}
+    for node in size.toposort():
+        if node.op == O.CONST:
+            values[node] = node.arg
+        elif node.op == O.BIND:
+            values[node] = node.src[1].arg
+        elif node.op == O.DEFINE_VAR:
+            values[node] = node.arg.lo  # replaced where it is bound; checked below
+        else:
+            values[node] = _arithmetic(node, [values[s] for s in node.src])
+    free = _free_variables(size)
+    if free:
+        raise VariableError(
+            f"the size depends on variable {free[0]}, which has no value here: "
+            f"use {free[0]}.bind(value) in the shape, or read the plan's outputs"
+        )
+    return values[size]
+
+
+def _free_variables(size: UOp) -> list[str]:
+    """Variables that are used other than through BIND."""
+    bound: set[UOp] = set()
+    free: list[str] = []
+    for node in reversed(size.toposort()):
+        if node.op == O.BIND:
+            bound.add(node.src[0])
+    for node in size.toposort():
+        if node.op != O.BIND:
+            free += [s.arg.name for s in node.src if s.op == O.DEFINE_VAR]
+    if size.op == O.DEFINE_VAR:
+        free.append(size.arg.name)
+    return free
+
+
+def _arithmetic(node: UOp, values: list[int]) -> int:
+    op = node.op
+    if op == O.ADD:
+        return values[0] + values[1]
+    if op == O.MUL:
+        return values[0] * values[1]
+    if op == O.IDIV:
+        return values[0] // values[1]
+    if op == O.MOD:
+        return values[0] % values[1]
+    if op == O.MAX:
+        return max(values)
+    if op == O.MIN:
+        return min(values)
+    raise VariableError(f"a size cannot contain {O.NAMES[op]}")
+
+
+def concrete(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """A shape with the bound values of its variables."""
+    return tuple([bound_value(n) for n in shape])

@@ -1,0 +1,132 @@
+"""Shapes that hold variables: one plan for every value, nothing compiled again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import svod
+from svod import Tensor
+from svod.base.errors import VariableError
+from svod.device.cpu.compiler import counters
+from svod.ir.node import largest
+
+RNG = np.random.default_rng(0)
+X = RNG.random((64, 128), dtype=np.float32)
+W = RNG.random((128, 40), dtype=np.float32)
+VALUES = (1, 2, 7, 16, 33, 64)
+
+
+def softmax(a: Any, axis: int) -> Any:
+    e = np.exp(a - a.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sum over it": (lambda t: t.sum(0), lambda a: a.sum(0)),
+    "sum of all": (lambda t: (t * 2).sum(), lambda a: (a * 2).sum()),
+    "mean": (lambda t: t.mean(0), lambda a: a.mean(0)),
+    "matmul rows": (lambda t: t @ Tensor(W), lambda a: a @ W),
+    "matmul of both": (lambda t: t @ t.T, lambda a: a @ a.T),
+    "matmul depth": (lambda t: t.T @ t, lambda a: a.T @ a),
+    "softmax over it": (lambda t: t.softmax(0), lambda a: softmax(a, 0)),
+    "softmax beside it": (lambda t: t.softmax(1), lambda a: softmax(a, 1)),
+    "attention": (lambda t: (t @ t.T).softmax(-1) @ t, lambda a: softmax(a @ a.T, -1) @ a),
+    "reshape": (lambda t: t.reshape(-1) + 1, lambda a: a.reshape(-1) + 1),
+    "heads": (
+        lambda t: t.reshape(-1, 8, 16).permute(1, 0, 2) @ t.reshape(-1, 8, 16).permute(1, 2, 0),
+        lambda a: a.reshape(-1, 8, 16).transpose(1, 0, 2) @ a.reshape(-1, 8, 16).transpose(1, 2, 0),
+    ),
+    "pad": (lambda t: t.pad((1, 2, 3, 0)), lambda a: np.pad(a, ((3, 0), (1, 2)))),
+    "flip": (lambda t: t.flip(0), lambda a: a[::-1]),
+    "argmax": (lambda t: t.argmax(0), lambda a: a.argmax(0)),
+    "shrink": (lambda t: t[:, 3:50] * 2, lambda a: a[:, 3:50] * 2),
+    "cat along it": (
+        lambda t: svod.concat([t, Tensor(X[:5])], axis=0),
+        lambda a: np.concatenate([a, X[:5]]),
+    ),
+    "cat beside it": (
+        lambda t: svod.concat([t, t * 2], axis=1),
+        lambda a: np.concatenate([a, a * 2], 1),
+    ),
+    "layernorm": (
+        lambda t: t.layernorm(-1),
+        lambda a: (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5),
+    ),
+}
+
+
+def close(found: Any, wanted: Any) -> None:
+    np.testing.assert_allclose(found, wanted, rtol=3e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_plan_serves_every_value(name: str) -> None:
+    build, reference = CASES[name]
+    n = svod.Variable("n", 1, 64)
+    result = build(Tensor(X)[:n])
+    shape = tuple([largest(s) for s in result.shape])
+    plan = result.prepare()
+    compiled = dict(counters)
+    for value in VALUES:
+        plan.execute_with_vars({"n": value})
+        wanted = reference(X[:value])
+        buffer = plan.output_buffer()
+        assert buffer is not None
+        whole = buffer.numpy().reshape(shape)
+        close(whole[tuple([slice(0, k) for k in wanted.shape])], wanted)
+    assert counters == compiled
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bound_variable_gives_a_plain_result(name: str) -> None:
+    build, reference = CASES[name]
+    n = svod.Variable("n", 1, 64)
+    for value in (5, 48):
+        found = build(Tensor(X)[: n.bind(value)]).numpy()
+        wanted = reference(X[:value])
+        assert found.shape == wanted.shape
+        close(found, wanted)
+
+
+def test_a_variable_as_an_index() -> None:
+    i = svod.Variable("i", 0, 63)
+    row = Tensor(X)[i] * 2
+    assert row.shape == (128,)
+    plan = row.prepare()
+    for value in (0, 5, 63):
+        plan.execute_with_vars({"i": value})
+        buffer = plan.output_buffer()
+        assert buffer is not None
+        close(buffer.numpy(), X[value] * 2)
+
+
+def test_values_outside_the_bounds_are_refused() -> None:
+    n = svod.Variable("n", 1, 64)
+    with pytest.raises(VariableError, match=r"n=65 is outside bounds \[1, 64\]"):
+        n.bind(65)
+    plan = Tensor(X)[:n].sum(0).prepare()
+    with pytest.raises(VariableError, match=r"n=0 is outside bounds \[1, 64\]"):
+        plan.execute_with_vars({"n": 0})
+
+
+def test_a_slice_past_the_axis_is_refused() -> None:
+    n = svod.Variable("n", 1, 65)
+    with pytest.raises(VariableError, match="depends on the value of a variable"):
+        Tensor(X)[:n]
+
+
+def test_reading_needs_a_value() -> None:
+    n = svod.Variable("n", 1, 64)
+    with pytest.raises(VariableError, match=r"n\.bind"):
+        (Tensor(X)[:n] + 1).numpy()
+
+
+def test_bad_variables_are_refused() -> None:
+    with pytest.raises(VariableError, match="0 <= lo <= hi"):
+        svod.Variable("n", 5, 1)
+    with pytest.raises(VariableError, match="plain name"):
+        svod.Variable("not a name", 0, 1)
