@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 from svod.base.errors import GraphError, VariableError
@@ -214,7 +215,15 @@ def elements(shape: tuple[Any, ...]) -> int:
 _tables: list[dict[Any, UOp]] = [{} for _ in range(128)]
 _next_sn = 0
 _sweep_lock = threading.Lock()
-_sweep_at = 200_000
+SWEEP_NODES = 8192  # made since the last sweep: some 5 ms of sweeping
+SWEEP_BYTES = 128 << 20  # of buffers that graphs used since the last sweep
+SWEEP_ALL_NODES = 100_000
+_sweep_all_at = SWEEP_ALL_NODES
+_swept_to = 0  # the newest node the last sweep looked at
+_swept_sizes = [0] * 128  # entries per table that the last sweep left
+_counted_to = 0  # the newest BUFFER whose bytes were counted
+_waiting_bytes = 0  # of BUFFERs counted since all nodes were swept
+_swept_bytes = 0  # of these, what an earlier sweep of young nodes has seen
 
 
 def make(op: int, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -528,12 +537,27 @@ def live_nodes() -> int:
     return sum([len(t) for t in _tables])
 
 
-def maybe_sweep() -> None:
-    """Sweep when the tables have grown enough; called between compilations."""
-    global _sweep_at
-    if live_nodes() > _sweep_at:
-        sweep()
-        _sweep_at = max(200_000, 2 * live_nodes())
+def maybe_sweep(buffers: Iterable[UOp] = ()) -> None:
+    """Sweep when enough has been made since the last time; called between compilations.
+
+    ``buffers`` are BUFFERs a graph used: each is counted once, for its memory is free only when its
+    node goes. Most nodes die young, so usually only those made since the last sweep are looked at;
+    all of them when their number has doubled or much memory was used since that happened.
+    """
+    global _waiting_bytes, _counted_to
+    newest = _counted_to
+    for node in buffers:
+        if node.sn > _counted_to:
+            _waiting_bytes += node.arg.size * node.dtype.itemsize
+            newest = max(newest, node.sn)
+    _counted_to = newest
+    young_bytes = _waiting_bytes - _swept_bytes
+    if _next_sn - _swept_to < SWEEP_NODES and young_bytes < SWEEP_BYTES:
+        return
+    with _sweep_lock:
+        _sweep_entries(young=True)
+        if live_nodes() > _sweep_all_at or _waiting_bytes > 4 * SWEEP_BYTES:
+            _sweep_entries()
 
 
 def sweep() -> int:
@@ -546,10 +570,19 @@ def sweep() -> int:
         return _sweep_entries()
 
 
-def _sweep_entries() -> int:
+def _sweep_entries(young: bool = False) -> int:
+    global _swept_to, _swept_bytes, _waiting_bytes, _sweep_all_at
     getrefcount = sys.getrefcount
-    # Keys in creation order, copied first: other threads may add nodes meanwhile.
-    pending = [list(table) for table in _tables]
+    reached = _next_sn
+    # Keys in creation order, copied first: other threads may add nodes meanwhile. What is new in
+    # a table is at its end.
+    if young:
+        pending = [
+            list(islice(reversed(table), len(table) - old))[::-1]
+            for table, old in zip(_tables, _swept_sizes, strict=True)
+        ]
+    else:
+        pending = [list(table) for table in _tables]
     order = []
     for number, keys in enumerate(pending):
         table = _tables[number]
@@ -566,10 +599,18 @@ def _sweep_entries() -> int:
         # a RANGE is a member of its own set of open ranges
         own = 1 if node.op == O.RANGE and node._ranges is not None else 0
         if getrefcount(node) <= unheld + own:
-            node._ranges = None
             del table[key]
-            count += 1
+            if getrefcount(node) > unheld + own - 1:  # another thread found it just now
+                table.setdefault(key, node)
+            else:
+                node._ranges = None
+                count += 1
         del node, key
+    _swept_sizes[:] = [len(table) for table in _tables]
+    _swept_to, _swept_bytes = reached, _waiting_bytes
+    if not young:
+        _waiting_bytes = _swept_bytes = 0
+        _sweep_all_at = max(SWEEP_ALL_NODES, 2 * live_nodes())
     return count
 
 

@@ -55,6 +55,10 @@ class ExecutionPlanBuilder:
         """Put another buffer into a place, such as a view of its base."""
         self._buffers[index] = buffer
 
+    def buffer_at(self, index: int) -> Buffer:
+        """The buffer in a place."""
+        return self._buffers[index]
+
     def add_alias_ids(self, ids: Iterable[int]) -> None:
         """Further graph ids to release with the plan."""
         self._alias_ids.extend(ids)
@@ -161,15 +165,16 @@ class ExecutionPlanBuilder:
                     f"graph id {ast_id} is mapped to a buffer index out of range: idx={index}, "
                     f"total_buffers={total}"
                 )
-        names = [port.name for port in self._ports]
+        names: set[str] = set()
         for port in self._ports:
             if not 0 <= port.index < total:
                 raise ExecutionError(
                     f"{port.name!r} names a buffer index out of range: idx={port.index}, "
                     f"total_buffers={total}"
                 )
-            if names.count(port.name) > 1:
+            if port.name in names:
                 raise ExecutionError(f"two inputs or outputs of the plan are called {port.name!r}")
+            names.add(port.name)
 
     def _held_bytes(self) -> int:
         """Bytes of all distinct storages of the plan."""

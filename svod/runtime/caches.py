@@ -1,100 +1,219 @@
-"""Compiled kernels by body: made once per distinct kernel and device kind, bounded, counted."""
+"""Compiled kernels: made once per distinct kernel, configuration and compiler; bounded, counted.
+
+In: kernel bodies and the device they run on. Out: a compiled kernel for each. Two caches stand
+behind it: optimised kernels by body and configuration, compiled programs by the loops that came
+out, since different bodies may become the same program. What the CPU lacks is compiled together.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from svod.base.errors import DeviceError
-from svod.base.knobs import codegen_key, knobs
+from svod.base.errors import DeviceError, UnsupportedError
+from svod.base.knobs import knobs
+from svod.device.device import Device
 from svod.device.names import base_key
-from svod.device.registry import get_device
+from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
+from svod.ir.rewrite import rewrite
+from svod.optimize.machine import Machine
+from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.ops import CompiledKernel
+from svod.runtime.programs import (
+    ProgramStage,
+    checked_spec,
+    compacted,
+    compile_program,
+    complete,
+    joined_modules,
+    load,
+    program_key,
+    program_of,
+)
+from svod.schedule.cache import Cache, CacheInfo
 
-_kernels: OrderedDict[tuple[UOp, str, str], CompiledKernel] = OrderedDict()
-_lock = threading.Lock()
-statistics = {"hits": 0, "misses": 0}
+PROGRAM_ENTRIES = 8192  # loaded code; twice what the optimised kernels may hold by default
+
+# body, device kind, compiler, configuration
+KernelKey = tuple[str, str, str, str]
+kernels: Cache[KernelKey, CompiledKernel] = Cache("kernels", lambda: knobs.opt_cache_max)
+programs: Cache[tuple[str, str], CompiledKernel] = Cache("programs", lambda: PROGRAM_ENTRIES)
 
 
-def compiled_kernels(bodies: Sequence[UOp], device: str) -> dict[UOp, CompiledKernel]:
+def compiled_kernels(
+    bodies: Sequence[UOp], device: str, config: PrepareConfig | None = None
+) -> dict[UOp, CompiledKernel]:
     """A compiled kernel for each body; the missing ones are made together."""
-    kind = base_key(device)
-    options = codegen_key()
+    config = config or PrepareConfig.from_environment()
+    where = config.resolve_device(device)
+    if not where.runs_programs:
+        raise DeviceError(f"{where.name} holds memory only and runs no programs: copy to CPU")
+    compiler, options = where.compiler.cache_key(), config.optimizer.fingerprint()
+    kind = base_key(where.name)
     found: dict[UOp, CompiledKernel] = {}
-    missing: list[UOp] = []
+    missing: dict[UOp, KernelKey] = {}
     for body in dict.fromkeys(bodies):
-        kernel = _kernels.get((body, kind, options))
+        key = (body.content_hash, kind, compiler, options)
+        kernel = kernels.get(key)
         if kernel is None:
-            missing.append(body)
+            missing[body] = key
         else:
             found[body] = kernel
-    statistics["hits"] += len(found)
-    statistics["misses"] += len(missing)
     if missing:
-        made = _compile(missing, kind)
-        with _lock:
-            for body, kernel in zip(missing, made, strict=True):
-                found[body] = _kernels.setdefault((body, kind, options), kernel)
-            while len(_kernels) > knobs.opt_cache_max:
-                _kernels.popitem(last=False)
+        made = _make(list(missing), where, config.optimizer)
+        for (body, key), kernel in zip(missing.items(), made, strict=True):
+            found[body] = kernels.insert(key, kernel)
     return found
 
 
+def kernel_cache_info() -> CacheInfo:
+    """Hits, misses and size of the cache of optimised kernels."""
+    return kernels.info()
+
+
 def clear_kernel_cache() -> None:
-    with _lock:
-        _kernels.clear()
+    """Forget every compiled kernel; plans keep theirs."""
+    kernels.clear()
+    programs.clear()
 
 
-def _compile(bodies: list[UOp], kind: str) -> list[CompiledKernel]:
-    if kind in ("CPU", "NULL"):
-        return _compile_cpu(bodies, kind)
-    device = get_device(kind)
-    if not device.runs_programs:
-        raise DeviceError(f"{kind} holds memory only and runs no programs: copy to CPU")
-    kernels = []
-    for body in bodies:
-        spec = device.renderer.render(body)
-        program = device.runtime(device.compiler.compile(spec))
-        kernels.append(
-            CompiledKernel(
-                program=program, device=kind, source=spec.src, entry_point=spec.name,
-                var_names=tuple(spec.var_names), globals=tuple(spec.globals),
-                outs=tuple(spec.outs), ins=tuple(spec.ins), global_size=spec.global_size,
-                local_size=spec.local_size,
-            )  # fmt: skip
-        )
-    return kernels
-
-
-def _compile_cpu(bodies: list[UOp], kind: str) -> list[CompiledKernel]:
-    from svod.codegen.pipeline import generate
-    from svod.device.cpu.compiler import compile_kernels, launch_size
+def optimizer_machine(device: str) -> Machine:
+    """What the optimizer must know of a device; a kind without facts of its own is a CPU."""
     from svod.device.cpu.host import host_machine
-    from svod.device.null import NullProgram
 
-    machine = host_machine()
-    codes = [generate(body, machine) for body in bodies]
-    programs = compile_kernels(codes)
-    kernels = []
-    for code, program in zip(codes, programs, strict=True):
-        slots = tuple(sorted({*code.reads, *code.writes}))
-        kernels.append(
-            CompiledKernel(
-                program=NullProgram(code.symbol) if kind == "NULL" else program,
-                device=kind,
-                source=code.text,
-                entry_point=code.name,
-                var_names=tuple([v.name for v in code.variables]),
-                globals=tuple(range(slots[-1] + 1)),
-                outs=code.writes,
-                ins=code.reads,
-                host_parallel_safe=True,
-                global_size=launch_size(code),
-                address=0 if kind == "NULL" else program.address,
-                bytes_moved=code.bytes,
-                flops=code.flops,
-            )  # fmt: skip
-        )
-    return kernels
+    return host_machine()
+
+
+# -- making kernels -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A kernel to make: its program at the first stage, and what a profile wants to know."""
+
+    program: UOp
+    name: str  # for people
+    positions: tuple[int, ...]  # which argument each slot of the program is
+    flops: int | None = None
+    moved: int | None = None
+
+
+def _make(bodies: list[UOp], device: Device, config: OptimizerConfig) -> list[CompiledKernel]:
+    from svod.device.cpu.compiler import CpuRenderer
+
+    if config.strategy is Strategy.BEAM:
+        raise UnsupportedError("kernels cannot be searched for yet: use the heuristics", "strategy")
+    on_cpu = isinstance(device.renderer, CpuRenderer)
+    make_request = _cpu_request if on_cpu else _request
+    compiler = device.compiler.cache_key()
+    requests = [make_request(body, device, config) for body in bodies]
+    keys = [(program_key(r.program), compiler) for r in requests]
+    found = {key: programs.get(key) for key in dict.fromkeys(keys)}
+    wanted = {k: r for k, r in zip(keys, requests, strict=True) if found[k] is None}
+    if wanted:
+        compile_all = _compile_on_cpu if on_cpu else _compile_each
+        for key, made in zip(wanted, compile_all(list(wanted.values()), device), strict=True):
+            found[key] = programs.insert(key, made)
+    result = []
+    for key, request in zip(keys, requests, strict=True):
+        kernel = found[key]
+        assert kernel is not None
+        result.append(_at_positions(kernel, request.positions))
+    return result
+
+
+def _request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
+    """A kernel that its renderer turns into loops itself, with what it lacks taken apart."""
+    name = _kernel_name(body)
+    rules = device.renderer.decompositor()
+    sink = body if rules is None else rewrite((body,), rules)[0]
+    return _Request(program_of(sink, base_key(device.name), name), name, ())
+
+
+def _cpu_request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
+    from svod.codegen.pipeline import work_of
+
+    name = _kernel_name(body)
+    loops = _chosen_loops(body, optimizer_machine(device.name), config)
+    flops, moved = work_of(body, loops)
+    rules = device.renderer.decompositor()
+    if rules is not None:
+        (loops,) = rewrite((loops,), rules)
+    sink, positions = compacted(loops)
+    symbol = f"{name}_{sink.content_hash[:10]}"
+    return _Request(program_of(sink, "CPU", symbol), name, positions, flops, moved)
+
+
+def _chosen_loops(body: UOp, machine: Machine, config: OptimizerConfig) -> UOp:
+    from svod.codegen.pipeline import PASSES, Choices, optimized, run_passes
+
+    if config.strategy is Strategy.NONE:
+        return run_passes(PASSES[:1], body, Choices(machine))
+    return optimized(body, machine)[0]
+
+
+def _kernel_name(body: UOp) -> str:
+    from svod.codegen.naming import kernel_name
+
+    return kernel_name(body)
+
+
+def _compile_on_cpu(requests: list[_Request], device: Device) -> list[CompiledKernel]:
+    """All kernels as one module: one verification, one code generation, one object."""
+    from svod.device.cpu.compiler import CpuProgram, load_image, load_program, object_for
+
+    rendered = [complete(r.program, device, ProgramStage.SOURCE) for r in requests]
+    specs = [checked_spec(program) for program in rendered]
+    binary = object_for(joined_modules([spec.src for spec in specs]))
+    if device.runtime is not load_program:  # NULL, for one, loads nothing
+        compiled = [CompiledSpec.from_bytes(s.name, binary, s.ast) for s in specs]
+        loaded = [load(c, device) for c in compiled]
+        return [_record(*found, device) for found in zip(requests, specs, loaded, strict=True)]
+    image = load_image(binary)
+    found = []
+    for request, spec in zip(requests, specs, strict=True):
+        program = CpuProgram(spec.name, image.symbol(spec.name), image)
+        found.append(_record(request, spec, program, device, program.address))
+    return found
+
+
+def _compile_each(requests: list[_Request], device: Device) -> list[CompiledKernel]:
+    found = []
+    for request in requests:
+        spec, compiled = compile_program(request.program, device)
+        found.append(_record(request, spec, load(compiled, device), device))
+    return found
+
+
+def _record(
+    request: _Request, spec: ProgramSpec, program: object, device: Device, address: int = 0
+) -> CompiledKernel:
+    return CompiledKernel(
+        program=program,  # type: ignore[arg-type]  # the two protocols differ in defaults only
+        device=base_key(device.name),
+        source=spec.src,
+        entry_point=request.name,
+        var_names=tuple(spec.var_names),
+        globals=tuple(spec.globals),
+        outs=tuple(spec.outs),
+        ins=tuple(spec.ins),
+        host_parallel_safe=base_key(device.name) in ("CPU", "NULL"),
+        global_size=spec.global_size,
+        local_size=spec.local_size,
+        address=address,
+        bytes_moved=request.moved,
+        flops=request.flops,
+    )
+
+
+def _at_positions(kernel: CompiledKernel, positions: tuple[int, ...]) -> CompiledKernel:
+    """The kernel with its slots named by the positions of the call's arguments."""
+    if not positions or positions == kernel.globals:
+        return kernel
+    return replace(
+        kernel,
+        globals=tuple([positions[slot] for slot in kernel.globals]),
+        outs=tuple([positions[slot] for slot in kernel.outs]),
+        ins=tuple([positions[slot] for slot in kernel.ins]),
+    )

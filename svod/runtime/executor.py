@@ -255,9 +255,10 @@ def run_custom(
 
 
 def custom_values(custom: PreparedCustomFunction, variables: Values) -> dict[str, int]:
-    """What a custom function is given: minima of unbound variables, bindings, fixed values."""
+    """What a custom function is given: minima of unbound variables, values to start
+    with, bindings, fixed values."""
     unbound = {variable.name: variable.min_val for variable in custom.runtime_vars or ()}
-    return {**unbound, **variables, **custom.fixedvars}
+    return {**unbound, **custom.values, **variables, **custom.fixedvars}
 
 
 def _run_side_by_side(

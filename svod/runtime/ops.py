@@ -153,6 +153,7 @@ class PreparedCustomFunction:
     fixedvars: dict[str, int] = field(default_factory=dict)
     dependencies: list[int] = field(default_factory=list)
     runtime_vars: tuple[RuntimeVar, ...] | None = None  # found in `attrs` where not given
+    values: dict[str, int] = field(default_factory=dict)  # to start with; callers may change them
 
     def __post_init__(self) -> None:
         if self.runtime_vars is None:

@@ -1,161 +1,293 @@
-"""A pre-schedule and buffers to an ExecutionPlan: instantiate, plan memory, compile, build."""
+"""A schedule to a plan: share memory, compile kernels, give everything its place.
+
+In: a schedule with buffers attached, and a configuration. Out: an ExecutionPlan. All that can fail
+fails here or in the builder: buffers take their memory, kernels are compiled, arguments are bound.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from svod.base.errors import BufferNotFound, EmptySchedule
+from svod.base.errors import BufferNotFound, EmptySchedule, GraphError
 from svod.base.timing import span
 from svod.device.buffer import Buffer
 from svod.device.cpu.compiler import object_store
-from svod.device.names import DISK_PREFIX, base_key, canonical
+from svod.device.names import base_key
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.runtime.builder import ExecutionPlanBuilder
 from svod.runtime.caches import compiled_kernels
-from svod.runtime.memory import MemoryItem, MemoryMode, plan_memory
+from svod.runtime.config import PrepareConfig
+from svod.runtime.effects import RUNTIME_EFFECTS, effect_of
+from svod.runtime.instantiate import ScheduleItem, ScheduleResult, device_of
+from svod.runtime.memory import MemoryItem, MemoryReport, apply_reuse_dependencies, plan_memory
 from svod.runtime.native import load
-from svod.runtime.ops import CompiledKernel, PreparedCopy, PreparedCustomFunction, PreparedKernel
+from svod.runtime.ops import (
+    CompiledKernel,
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+    RuntimeVar,
+    collect_runtime_vars,
+)
 from svod.runtime.plan import ExecutionPlan
-from svod.schedule.schedule import PreSchedule, PreScheduleItem
+from svod.runtime.ports import Shape
+
+StorageKey: TypeAlias = tuple[int, int, int, object]
 
 
-@dataclass(slots=True)
-class ScheduleItem:
-    """A call with its buffers."""
+@dataclass(frozen=True, slots=True)
+class PortNames:
+    """Names and shapes for the inputs and outputs of a plan, by the ids of their buffers' nodes."""
 
-    item: PreScheduleItem
-    buffers: list[Buffer]
-    ids: list[int]  # graph ids of the buffers
-
-
-def instantiate(schedule: PreSchedule, inputs: Sequence[Buffer]) -> tuple[list[ScheduleItem], list[Buffer], list[int]]:
-    """Buffers for every call: the given inputs, and new ones for what is made on the way."""
-    local: dict[UOp, Buffer] = {}
-
-    def buffer_for(node: UOp) -> Buffer:
-        if node.op == O.PARAM:
-            if node.arg.slot >= len(inputs):
-                raise BufferNotFound(node.arg.slot, "instantiate")
-            return inputs[node.arg.slot]
-        found = local.get(node)
-        if found is None:
-            device = node.src[-1].arg
-            found = local[node] = Buffer.new(device, node.arg.size, node.dtype)
-        return found
-
-    items = [
-        ScheduleItem(i, [buffer_for(a) for a in i.arguments], [a.sn for a in i.arguments])
-        for i in schedule.items
-    ]
-    outputs = [buffer_for(o) for o in schedule.outputs]
-    return items, outputs, [o.sn for o in schedule.outputs]
-
-
-def device_of(buffers: Sequence[Buffer]) -> str:
-    """The first device that is not a disk."""
-    for buffer in buffers:
-        if not buffer.device.startswith(DISK_PREFIX):
-            return buffer.device
-    return canonical("CPU")
+    inputs: Mapping[int, tuple[str, Shape | None]] = field(default_factory=dict)
+    outputs: Sequence[tuple[str, Shape | None]] = ()  # one per output, in order
 
 
 def prepare_plan(
-    schedule: PreSchedule, inputs: Sequence[Buffer], memory: MemoryMode | None = None
+    schedule: ScheduleResult,
+    config: PrepareConfig | None = None,
+    names: PortNames | None = None,
 ) -> ExecutionPlan:
-    """The plan of a schedule over these inputs."""
-    items, outputs, output_ids = instantiate(schedule, inputs)
-    if not items and not outputs:
+    """The plan of a schedule."""
+    config = config or PrepareConfig.from_environment()
+    items = schedule.items
+    if not items:
         raise EmptySchedule("there is nothing to compute")
-    instance: list[list[int]] = [[] for _ in items]
     report = None
     if len(items) > 1:
         with span("plan memory"):
-            report = _share_memory(items, inputs, outputs, instance, memory)
-    kernels = _kernels(items)
+            report = _share_memory(schedule, config)
+    kernels = _compile(items, config)
     _load_launcher()
     with span("build plan"):
-        return _build(items, outputs, output_ids, instance, kernels, report)
+        return _Build(schedule, config).plan(kernels, names or PortNames(), report)
 
 
-def _load_launcher() -> None:
-    """The launcher's code is kept beside the kernels', so a warm process never loads LLVM."""
-    store = object_store()
-    if store is not None:
-        load(store.get, store.put)
+def resolve_buffer_indices(item: ScheduleItem, places: Mapping[int, int]) -> list[int]:
+    """Places in the plan's buffer table, in the order of the call's arguments."""
+    for node in item.buffer_ids:
+        if node not in places:
+            raise BufferNotFound(node, f"the plan, for call {item.id}")
+    return [places[node] for node in item.buffer_ids]
 
 
-def _share_memory(items, inputs, outputs, instance, mode):  # type: ignore[no-untyped-def]
-    memory_items = []
-    for index, item in enumerate(items):
-        body = item.item.body
-        memory_items.append(
-            MemoryItem(
-                item.item.call.sn, tuple(item.buffers), item.item.dependencies, frozenset({0}),
-                instance[index], is_kernel=body.op == O.SINK,
-            )  # fmt: skip
+def bind_arguments(item: ScheduleItem, indices: Sequence[int], slots: Sequence[int]) -> list[int]:
+    """What a kernel is passed: each of its slots is a position among the call's arguments."""
+    for position in slots:
+        if not 0 <= position < len(indices):
+            raise GraphError(
+                f"ProgramSpec.globals position {position} is out of range for call {item.id} with "
+                f"{len(indices)} buffers (buffer ids {list(item.buffer_ids)})"
+            )
+    return [indices[position] for position in slots]
+
+
+def output_positions(slots: Sequence[int], outs: Sequence[int], count: int) -> list[int]:
+    """Positions among the passed buffers that a kernel writes, ascending, each once."""
+    if count == 0:
+        raise GraphError("cannot map outputs for a kernel with zero buffers")
+    if not slots:
+        raise GraphError("ProgramSpec.globals is empty")
+    if not outs:
+        raise GraphError("ProgramSpec.outs is empty")
+    place = {slot: position for position, slot in enumerate(slots)}
+    found = set()
+    for slot in outs:
+        if slot not in place:
+            raise GraphError(f"ProgramSpec.outs slot {slot} is not in globals={list(slots)}")
+        if place[slot] >= count:
+            raise GraphError(
+                f"ProgramSpec output position {place[slot]} (slot {slot}) is out of range for "
+                f"{count} buffers"
+            )
+        found.add(place[slot])
+    return sorted(found)
+
+
+# -- memory and code ------------------------------------------------------------------------------
+
+
+def _share_memory(schedule: ScheduleResult, config: PrepareConfig) -> MemoryReport:
+    """Let intermediates share bytes; outputs and what callers gave keep their memory."""
+    items = schedule.items
+    wanted = []
+    for item in items:
+        is_kernel = effect_of(item.body).op == O.SINK
+        buffers, waits = tuple(item.buffers), item.instance_dependencies
+        wanted.append(
+            MemoryItem(item.id, buffers, item.dependencies, item.written, waits, is_kernel)
         )
-    keep = {b.id for b in outputs} | {b.id for b in inputs}
-    plan = plan_memory(memory_items, keep, mode)
+    stay = [n for n in schedule.output_ids if n in schedule.buffers] + list(schedule.given)
+    plan = plan_memory(wanted, {schedule.buffers[n].id for n in stay}, config.memory)
     if plan.replacements:
-        from svod.runtime.memory import apply_reuse_dependencies
-
-        apply_reuse_dependencies(plan.dependencies, instance)
+        apply_reuse_dependencies(plan.dependencies, [i.instance_dependencies for i in items])
         for item in items:
             item.buffers = [plan.replacements.get(b.id, b) for b in item.buffers]
     return plan.report
 
 
-def _kernels(items: list[ScheduleItem]) -> list[CompiledKernel | None]:
-    by_kind: dict[str, list[UOp]] = {}
-    kinds: list[str | None] = []
-    for item in items:
-        if item.item.body.op != O.SINK:
-            kinds.append(None)
-            continue
-        kind = base_key(device_of(item.buffers))
-        kinds.append(kind)
-        by_kind.setdefault(kind, []).append(item.item.body)
-    compiled = {kind: compiled_kernels(bodies, kind) for kind, bodies in by_kind.items()}
+def _compile(items: Sequence[ScheduleItem], config: PrepareConfig) -> list[CompiledKernel | None]:
+    """The kernel of each item, None for copies, views and custom functions."""
+    kinds = [
+        None if effect_of(i.body).op in RUNTIME_EFFECTS else base_key(device_of(i.buffers))
+        for i in items
+    ]
+    bodies: dict[str, list[UOp]] = {}
+    for kind, item in zip(kinds, items, strict=True):
+        if kind is not None:
+            bodies.setdefault(kind, []).append(item.body)
+    made = {kind: compiled_kernels(found, kind, config) for kind, found in bodies.items()}
     return [
-        None if kind is None else compiled[kind][item.item.body]
+        None if kind is None else made[kind][item.body]
         for kind, item in zip(kinds, items, strict=True)
     ]
 
 
-def _build(items, outputs, output_ids, instance, kernels, report) -> ExecutionPlan:  # type: ignore[no-untyped-def]
-    primary = device_of([b for i in items for b in i.buffers] + list(outputs))
-    builder = ExecutionPlanBuilder(primary)
-    places: dict[tuple[int, int, int, object], int] = {}
+def _load_launcher() -> None:
+    """The launcher's code is kept beside the kernels', so a warm process never loads LLVM."""
+    store = object_store()
+    if store is None:
+        return
 
-    def place(node_id: int, buffer: Buffer) -> int:
+    def put(key: str, binary: bytes) -> None:
+        store.put(key, binary)
+
+    load(store.get, put)
+
+
+# -- building -------------------------------------------------------------------------------------
+
+
+class _Build:
+    """The builder of a plan, and where each buffer of the schedule went."""
+
+    def __init__(self, schedule: ScheduleResult, config: PrepareConfig) -> None:
+        self.schedule = schedule
+        buffers = [b for i in schedule.items for b in i.buffers]
+        device = config.resolve_device(device_of(buffers))
+        self.builder = ExecutionPlanBuilder(device.name)
+        self.places: dict[int, int] = {}  # by the id of a node
+        self.shared: dict[StorageKey, int] = {}
+        # A view's place gets another buffer later, so it is never merged with others.
+        self.views = {
+            i.buffer_ids[0]
+            for i in schedule.items
+            if effect_of(i.body).op == O.BUFFER_VIEW and i.buffer_ids
+        }
+
+    def plan(
+        self,
+        kernels: Sequence[CompiledKernel | None],
+        names: PortNames,
+        report: MemoryReport | None,
+    ) -> ExecutionPlan:
+        schedule, builder = self.schedule, self.builder
+        for item in schedule.items:
+            for node, buffer in zip(item.buffer_ids, item.buffers, strict=True):
+                if node not in self.places:
+                    self._place(node, buffer)
+            builder.add_alias_ids(item.alias_ids)
+        variables: dict[UOp, tuple[RuntimeVar, ...]] = {}
+        for item, kernel in zip(schedule.items, kernels, strict=True):
+            op = self._op(item, kernel, variables)
+            builder.add_op_with_instance_dependencies(op, item.instance_dependencies)
+        outputs = [self._output(node) for node in schedule.output_ids]
+        if not outputs:
+            raise GraphError("a plan needs at least one output")
+        builder.set_output_buffers(outputs)
+        for node, (name, shape) in names.inputs.items():
+            if node in self.places:
+                builder.name_input(name, self.places[node], shape)
+        for (name, shape), place in zip(names.outputs, outputs, strict=False):
+            builder.name_output(name, place, shape)
+        if report is not None:
+            builder.set_memory_report(report)
+        return builder.build()
+
+    def _place(self, node: int, buffer: Buffer) -> None:
+        buffer.allocate()
         key = (buffer.storage.id, buffer.offset, buffer.size, buffer.dtype)
-        found = places.get(key)
-        if found is None:
-            found = places[key] = builder.add_buffer(node_id, buffer)
+        place = None if node in self.views else self.shared.get(key)
+        if place is None:
+            place = self.builder.add_buffer(node, buffer)
+            if node not in self.views:
+                self.shared[key] = place
         else:
-            builder.map_buffer(node_id, found)
-        return found
+            self.builder.map_buffer(node, place)
+        self.places[node] = place
 
-    for index, (item, kernel) in enumerate(zip(items, kernels, strict=True)):
-        where = [place(i, b) for i, b in zip(item.ids, item.buffers, strict=True)]
-        call, body = item.item.call, item.item.body
-        waits = list(item.item.dependencies)
-        if body.op == O.COPY:
-            op = PreparedCopy(call.sn, where, waits)
-        elif body.op == O.CUSTOM_FUNCTION:
-            op = PreparedCustomFunction(call.sn, body.arg.kind, body.arg.attrs, where, {}, waits)
-        else:
-            assert kernel is not None
-            chosen = [where[slot] for slot in kernel.globals]
-            written = [kernel.globals.index(slot) for slot in kernel.outs]
-            op = PreparedKernel(
-                call.sn, body, kernel, device_of(item.buffers), chosen, written,
-                vals=[0] * len(kernel.var_names), dependencies=waits,
+    def _output(self, node: int) -> int:
+        if node not in self.places:
+            buffer = self.schedule.buffers.get(node)
+            if buffer is None:
+                raise BufferNotFound(node, "the plan, as an output")
+            self._place(node, buffer)
+        return self.places[node]
+
+    def _op(
+        self,
+        item: ScheduleItem,
+        kernel: CompiledKernel | None,
+        variables: dict[UOp, tuple[RuntimeVar, ...]],
+    ) -> PreparedOp:
+        effect = effect_of(item.body)
+        indices = resolve_buffer_indices(item, self.places)
+        waits = list(item.dependencies)
+        if effect.op == O.COPY:
+            return PreparedCopy(item.id, indices, waits)
+        if effect.op == O.BUFFER_VIEW:
+            return self._view(item, effect, indices, waits)
+        counters = {name: item.fixedvars[name] for name in item.loop_var_names}
+        if effect.op == O.CUSTOM_FUNCTION:
+            return PreparedCustomFunction(
+                item.id, effect.arg.kind, effect.arg.attrs, indices, counters, waits,
+                collect_runtime_vars(effect.arg.attrs), dict(item.fixedvars),
             )  # fmt: skip
-        builder.add_op_with_instance_dependencies(op, instance[index])
-    builder.set_output_buffers([place(i, b) for i, b in zip(output_ids, outputs, strict=True)])
-    if report is not None:
-        builder.set_memory_report(report)
-    return builder.build()
+        assert kernel is not None
+        found = variables.get(item.body)
+        if found is None:
+            found = tuple([RuntimeVar(*v) for v in item.variables])
+            variables[item.body] = found
+        lowest = {v.name: v.min_val for v in found}
+        chosen = bind_arguments(item, indices, kernel.globals)
+        return PreparedKernel(
+            item.id, item.body, kernel, device_of(item.buffers), chosen,
+            self._outputs_of(item, kernel, len(chosen)),
+            [item.fixedvars.get(n, lowest.get(n, 0)) for n in kernel.var_names],
+            counters, waits, runtime_vars=found,
+        )  # fmt: skip
+
+    def _outputs_of(self, item: ScheduleItem, kernel: CompiledKernel, count: int) -> list[int]:
+        try:
+            return output_positions(kernel.globals, kernel.outs, count)
+        except GraphError as problem:
+            raise GraphError(
+                f"invalid output metadata for kernel id {item.id} "
+                f"(globals={list(kernel.globals)}, outs={list(kernel.outs)}, "
+                f"buffers={count}): {problem}"
+            ) from problem
+
+    def _view(
+        self, item: ScheduleItem, effect: UOp, indices: list[int], waits: list[int]
+    ) -> PreparedBufferView:
+        if len(indices) < 2:
+            raise GraphError(
+                f"BUFFER_VIEW call {item.id} needs a view and its base, got {len(indices)} buffers"
+            )
+        base = self.builder.buffer_at(indices[1])
+        offset = effect.arg.offset * base.dtype.itemsize
+        size = effect.arg.size * effect.dtype.itemsize
+        try:
+            view = base.view(offset, effect.arg.size, effect.dtype)
+        except ValueError as problem:
+            raise GraphError(
+                f"BUFFER_VIEW failed for call {item.id}: base buffer {base.id}, "
+                f"byte offset {offset}, byte size {size}: {problem}"
+            ) from problem
+        self.builder.replace_buffer(indices[0], view)
+        return PreparedBufferView(item.id, indices, offset, size, waits)

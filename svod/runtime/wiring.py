@@ -9,6 +9,7 @@ missing ones when somebody asks for the buffer table.
 from __future__ import annotations
 
 import ctypes
+from collections import Counter
 from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any, TypeAlias
@@ -203,14 +204,12 @@ class Wiring:
             if roots[place] not in bound:
                 self._fixed.add(buffer, roots[place] in written)
         has_views = {root for place, root in enumerate(roots) if root != place}
-        places = [port.index for port in ports.values()]
+        places = Counter([port.index for port in ports.values()])
+        written_ports = [port for port in ports.values() if port.is_written]
         is_one_call = self._flat is not None and not self._flat.has_stops
         for port in ports.values():
-            port.rivals = tuple(
-                other
-                for other in ports.values()
-                if roots[other.index] != roots[port.index] and (port.is_written or other.is_written)
-            )
+            others = ports.values() if port.is_written else written_ports
+            port.rivals = tuple([o for o in others if roots[o.index] != roots[port.index]])
             port.obstacle = self._obstacle(port, roots)
             port.is_direct = (
                 is_one_call
@@ -218,7 +217,7 @@ class Wiring:
                 and not port.is_symbolic
                 and port.memory == "host"
                 and port.index not in has_views
-                and places.count(port.index) == 1
+                and places[port.index] == 1
             )
             if port.is_direct and self._flat is not None:
                 port.words = tuple(self._flat.buffer_words.get(port.index, ()))

@@ -15,7 +15,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
 from svod.ir.build import view_as, whole_of
-from svod.ir.node import UOp, depth_first, elements, make, stored_shape, toposort
+from svod.ir.node import UOp, depth_first, elements, make, stored_shape
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
@@ -74,11 +74,12 @@ class _Cutter:
         for a in assigns:
             base = _base_buffer(a)
             for n in pending:
-                if n is not a and base in touched[n] and a not in below[n]:
-                    if n in below[a] or n.op != O.ASSIGN or position[n] < position[a]:
-                        waits[a].add(n)
+                if n is a or base not in touched[n] or a in below[n]:
+                    continue
+                if n in below[a] or n.op != O.ASSIGN or position[n] < position[a]:
+                    waits[a].add(n)
         done: set[UOp] = set()
-        result = []
+        result: list[UOp] = []
         while len(result) < len(pending):
             ready = [n for n in pending if n not in done and waits[n] <= done]
             if not ready:
@@ -139,7 +140,8 @@ class _Cutter:
 
     def _storage_of(self, node: UOp) -> UOp:
         """What a call must be given to read this stored value or buffer."""
-        node = whole_of(node)
+        while node not in self.place and whole_of(node) is not node:
+            node = node.src[0]
         found = self.place.get(node)
         if found is not None:
             return found
@@ -172,8 +174,10 @@ class _Cutter:
         self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
 
     def _is_alias(self, node: UOp) -> bool:
+        """Whether the value is stored anyway; a buffer of the user's is copied, for either of
+        the two may be written to later."""
         node = whole_of(node)
-        return node.op in (O.BUFFER, O.PARAM) or (node in self.stored and node.op != O.ASSIGN)
+        return node in self.stored and node.op != O.ASSIGN
 
     def _emit_scatter(self, node: UOp, buffer: UOp) -> UOp:
         target = _target(node)
@@ -299,27 +303,3 @@ def _base_buffer(node: UOp) -> UOp:
             raise GraphError(f"ASSIGN needs a buffer as its target, not {node!r}")
         node = node.src[0]
     return node
-
-
-def split_call(call: UOp) -> tuple[UOp, tuple[UOp, ...]]:
-    """Body and arguments."""
-    return call.src[0], call.src[1:]
-
-
-def calls_before(argument: UOp) -> list[UOp]:
-    """The calls an argument waits for."""
-    found = []
-    while argument.op == O.AFTER:
-        found.extend([s for s in argument.src[1:] if s.op == O.CALL])
-        argument = argument.src[0]
-    return found
-
-
-def base_of(argument: UOp) -> UOp:
-    """The buffer behind an argument."""
-    while argument.op == O.AFTER:
-        argument = argument.src[0]
-    return argument
-
-
-__all__ = ["Cut", "base_of", "calls_before", "cut", "split_call", "toposort"]

@@ -1,29 +1,212 @@
-"""The schedule cache's key: a graph without the identity of its buffers.
+"""The schedule cache's key: a graph without the identity of its buffers and values of variables.
 
-BUFFER nodes become PARAMs marked with their device, numbered in the order of first visit, so two
-graphs of the same shape over other data are the same node.
+In: a SINK of a tensor graph. Out: the same graph over placeholders, and what stands behind each.
+A placeholder is a PARAM marked with a device; a kernel's own arguments are PARAMs without one.
+BUFFER and BUFFER_VIEW become placeholders of their size on their device, BIND one of size 0, and
+a BIND inside a shape becomes its variable. Slots count first visits of a walk that depends on
+structure alone, so two graphs of the same shape over other data are the very same node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from svod.base.errors import VariableError
+from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import ParamArg
-from svod.ir.node import UOp, depth_first, make
+from svod.ir.args import BufferRef, ParamArg
+from svod.ir.node import UOp, make, substitute, toposort
+from svod.schedule.sizes import SIZED, map_nodes, replace_in_size
+
+CONTEXT = "schedule cache normalization"
+_LEAVES = frozenset({O.BUFFER, O.BUFFER_VIEW, O.DEVICE, O.CONST, O.DEFINE_VAR})
+_serial = attrgetter("sn")
 
 
-def normalize(sink: UOp) -> tuple[UOp, list[UOp]]:
-    """The sink over marked PARAMs, and the BUFFER behind each of them."""
-    buffers: list[UOp] = []
-    done: dict[UOp, UOp] = {}
-    for node in depth_first(sink):
-        if node.op == O.BUFFER:
-            device = node.src[-1]
-            arg = ParamArg(len(buffers), (node.arg.size,))
-            done[node] = make(O.PARAM, node.dtype, (device,), arg)
-            buffers.append(node)
-        elif node.src:
-            src = tuple([done[s] for s in node.src])
-            done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """A normalised sink, and this call's nodes behind its placeholders."""
+
+    sink: UOp
+    parameters: tuple[UOp, ...]  # by slot: a BUFFER, a BUFFER_VIEW or a BIND
+    buffers: tuple[UOp, ...]  # every BUFFER of the graph once, the oldest first
+    uniques: tuple[UOp, ...] = ()  # by slot of the LUNIQUE that stands for it
+    values: dict[str, int] = field(default_factory=dict)  # of bound variables
+
+
+def normalize(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """The sink over placeholders, and the node behind each of them."""
+    found = normalization(sink)
+    return found.sink, found.parameters
+
+
+def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
+    """The graph without identities and values; ``context`` is named where two values disagree."""
+    order = _walk(sink)
+    changed: dict[UOp, UOp] = {}
+    parameters: list[UOp] = []
+    values: dict[str, int] = {}
+    buffers: set[UOp] = set()
+    has_uniques = False
+    for node in order:  # in the order of the walk: slots depend on structure alone
+        op = node.op
+        if op == O.BUFFER:
+            arg = ParamArg(len(parameters), (node.arg.size,))
+            changed[node] = make(O.PARAM, node.dtype, (node.src[-1],), arg)
+            buffers.add(node)
+        elif op == O.BUFFER_VIEW:
+            base = node.src[0]
+            device = base.src[-1] if base.src else make(O.DEVICE, dt.void, (), "CPU")
+            arg = ParamArg(len(parameters), (node.arg.size,))
+            changed[node] = make(O.PARAM, node.dtype, (device,), arg)
+            if base.op == O.BUFFER:
+                buffers.add(base)
+        elif op == O.BIND and node.src[1].op == O.CONST:
+            bind_value(values, node, context)
+            marks = (make(O.DEVICE, dt.void, (), "CPU"), node.src[0])  # graphs of n and m differ
+            changed[node] = make(O.PARAM, node.dtype, marks, ParamArg(len(parameters), (0,)))
         else:
-            done[node] = node
-    return done[sink], buffers
+            has_uniques = has_uniques or op == O.UNIQUE
+            continue
+        parameters.append(node)
+    order.sort(key=_serial)
+    _rebuild(order, changed, values, context)
+    root = changed.get(sink, sink)
+    uniques: tuple[UOp, ...] = ()
+    if has_uniques:
+        root, uniques = _without_uniques(root)
+    ordered = tuple(sorted(buffers, key=_serial))
+    return Normalization(root, tuple(parameters), ordered, uniques, values)
+
+
+def bind_value(values: dict[str, int], bind: UOp, context: str) -> None:
+    """Note the value of a BIND; a variable has one value in a graph."""
+    name, value = bind.src[0].arg.name, bind.src[1].arg
+    known = values.setdefault(name, value)
+    if known != value:
+        raise VariableError(f"bind mismatch on variable {name}: {known} != {value} ({context})")
+
+
+def bound_values(roots: Iterable[UOp], context: str = "bind extraction") -> dict[str, int]:
+    """The value of every variable that is bound to a number in these graphs."""
+    return normalization(make(O.SINK, dt.void, tuple(roots)), context).values
+
+
+def restore_variables(found: Normalization) -> UOp:
+    """The normalised sink with variables again, for scheduling; buffers stay placeholders.
+
+    A variable stands there without its value, so what is made of it serves every value.
+    """
+    mapping = {n: n.src[1] for n in toposort((found.sink,)) if n.op == O.PARAM and len(n.src) == 2}
+    return substitute((found.sink,), mapping)[0] if mapping else found.sink
+
+
+def restore(roots: Sequence[UOp], found: Normalization) -> tuple[UOp, ...]:
+    """The roots with this call's nodes in place of placeholders, and new buffers for local ones.
+
+    All roots are restored together: what was one node is one node again. Nothing that is passed
+    in changes, so a cached schedule can be restored any number of times.
+    """
+    mapping: dict[UOp, UOp] = {}
+    local: dict[int, UOp] = {}
+    for node in toposort(roots):
+        op = node.op
+        if op == O.PARAM and node.src:
+            if node.arg.slot < len(found.parameters):
+                mapping[node] = _restored(found.parameters[node.arg.slot], found)
+        elif op == O.BUFFER and len(node.src) == 2 and node.src[0].op == O.LUNIQUE:
+            slot = node.src[0].arg
+            if slot not in local:
+                local[slot] = make(O.BUFFER, node.dtype, node.src[1:], BufferRef(node.arg.size))
+            mapping[node] = local[slot]
+        elif op == O.LUNIQUE:
+            known = node.arg < len(found.uniques)
+            mapping[node] = found.uniques[node.arg] if known else _fresh_unique()
+    if not mapping:
+        return tuple(roots)
+    if all(not r.src or r in mapping for r in roots):
+        return tuple([mapping.get(r, r) for r in roots])
+    return substitute(tuple(roots), mapping)
+
+
+def is_placeholder(node: UOp) -> bool:
+    """Whether the node is a PARAM of a cached schedule; a kernel's argument has no device."""
+    return node.op == O.PARAM and bool(node.src)
+
+
+def _walk(sink: UOp) -> list[UOp]:
+    """Every node once, in an order that depends on structure alone; not below leaves."""
+    seen = {sink}
+    stack = [sink]
+    order = []
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        if node.op in _LEAVES or (node.op == O.BIND and node.src[1].op == O.CONST):
+            continue
+        for s in reversed(node.src):  # the first source comes off the stack first
+            if s not in seen:
+                seen.add(s)
+                stack.append(s)
+    return order
+
+
+def _rebuild(
+    order: list[UOp], changed: dict[UOp, UOp], values: dict[str, int], context: str
+) -> None:
+    """Put replaced nodes into everything above them; ``order`` has sources first."""
+
+    def unbound(size: UOp) -> UOp | int:
+        binds = [n for n in size.toposort() if n.op == O.BIND and n.src[1].op == O.CONST]
+        for bind in binds:
+            bind_value(values, bind, context)
+        return replace_in_size(size, {b: b.src[0] for b in binds}) if binds else size
+
+    marks: dict[object, int] = {}
+    for node in order:
+        src = node.src
+        if not src and node.op not in SIZED:
+            continue
+        if node in changed:
+            continue
+        if len(src) == 1:
+            first = src[0]
+            new: tuple[UOp, ...] = (changed.get(first, first),)
+        else:
+            new = tuple([changed.get(s, s) for s in src])
+        arg = node.arg
+        if node.op in SIZED and _holds_nodes(arg):
+            arg = map_nodes(arg, unbound)
+        elif node.op == O.CONTIGUOUS and arg is not None:
+            arg = marks.setdefault(arg, len(marks))  # which tensor's it is, not whose object
+        elif node.op == O.BITCAST:
+            arg = None  # what gradients think of it
+        if new != src or arg is not node.arg:
+            changed[node] = make(node.op, node.dtype, new, arg)
+
+
+def _holds_nodes(arg: object) -> bool:
+    if type(arg) is not tuple:
+        return isinstance(arg, UOp | tuple)
+    return any(type(a) is not int and (type(a) is not tuple or _holds_nodes(a)) for a in arg)
+
+
+def _without_uniques(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
+    """Stand-alone UNIQUEs as slots; those of buffers are gone by now."""
+    uniques = [n for n in _walk(sink) if n.op == O.UNIQUE]
+    mapping = {n: make(O.LUNIQUE, dt.void, (), slot) for slot, n in enumerate(uniques)}
+    return substitute((sink,), mapping)[0], tuple(uniques)
+
+
+def _restored(original: UOp, found: Normalization) -> UOp:
+    if original.op == O.BUFFER or original is found.sink:
+        return original
+    if any(is_placeholder(n) for n in original.toposort()):
+        return restore((original,), found)[0]
+    return original
+
+
+def _fresh_unique() -> UOp:
+    return make(O.UNIQUE, dt.void, (), BufferRef(0).id)

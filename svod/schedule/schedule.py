@@ -2,89 +2,64 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass
-
-from svod.base.errors import EmptySchedule
 from svod.base.knobs import knobs
 from svod.base.timing import span
+from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.rewrite import rewrite
 from svod.ir.rules import VALUES
-from svod.schedule.cut import base_of, calls_before, cut
+from svod.schedule.cache import Cache
+from svod.schedule.cut import cut
+from svod.schedule.normalize import Normalization, restore_variables
+from svod.schedule.preschedule import (
+    PreSchedule,
+    PreScheduleItem,
+    create_pre_schedule,
+    kernel_bodies,
+)
 from svod.schedule.split_reduce import split_reductions
 
 CACHE_ENTRIES = 512
 
-
-@dataclass(frozen=True, slots=True)
-class PreScheduleItem:
-    """One call: what it runs, what it is given, what it waits for."""
-
-    call: UOp
-    body: UOp
-    arguments: tuple[UOp, ...]  # PARAM placeholders and local BUFFERs, output first
-    dependencies: tuple[int, ...]  # ids of calls
+# The normalised sink stands for its content: equal structure is the same node. Keeping the node
+# in the key also keeps it interned, so that normalising the next graph finds it.
+schedules: Cache[tuple[UOp, str, str], PreSchedule] = Cache("schedules", lambda: CACHE_ENTRIES)
 
 
-@dataclass(frozen=True, slots=True)
-class PreSchedule:
-    """Everything about a run but its buffers."""
+def pre_schedule(
+    graph: Normalization | UOp, device: str, cached: bool = True, compiler: str = ""
+) -> PreSchedule:
+    """The schedule of a normalised graph.
 
-    items: tuple[PreScheduleItem, ...]
-    outputs: tuple[UOp, ...]  # in SINK order
-
-
-_cache: OrderedDict[tuple[UOp, str], PreSchedule] = OrderedDict()
-_lock = threading.Lock()
-statistics = {"hits": 0, "misses": 0}
-
-
-def pre_schedule(sink: UOp, device: str, cached: bool = True) -> PreSchedule:
-    """The schedule of a normalised sink."""
-    cached = cached and not knobs.disable_schedule_cache
-    key = (sink, device)
-    if cached:
-        found = _cache.get(key)
-        if found is not None:
-            statistics["hits"] += 1
-            return found
-    statistics["misses"] += 1
-    with span("schedule"):
-        made = _make(sink, device)
-    if cached:
-        with _lock:
-            _cache[key] = made
-            while len(_cache) > CACHE_ENTRIES:
-                _cache.popitem(last=False)
-    return made
+    ``device`` is where values go that no buffer places, ``compiler`` the identity of the compiler
+    that its kernels are for.
+    """
+    found = graph if isinstance(graph, Normalization) else Normalization(graph, (), ())
+    if not cached or knobs.disable_schedule_cache:
+        return _make(found, device)
+    key = (found.sink, device, compiler)
+    known = schedules.get(key)
+    return known if known is not None else schedules.insert(key, _make(found, device))
 
 
 def clear_schedule_cache() -> None:
-    with _lock:
-        _cache.clear()
+    """Forget every schedule."""
+    schedules.clear()
 
 
-def _make(sink: UOp, device: str) -> PreSchedule:
+def kernel_graph(sink: UOp, device: str) -> UOp:
+    """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
     sink = split_reductions(_stored_sources(sink))
     _verify(sink, "split reductions")
-    result = cut(sink, device)
-    items = []
-    for call in result.calls:
-        body, arguments = call.src[0], call.src[1:]
-        waits: dict[int, None] = {}
-        for argument in arguments:
-            for before in calls_before(argument):
-                waits[before.sn] = None
-        bases = tuple([base_of(a) for a in arguments])
-        items.append(PreScheduleItem(call, body, bases, tuple(sorted(waits))))
-    if not items and not result.outputs:
-        raise EmptySchedule("there is nothing to compute")
-    return PreSchedule(tuple(items), tuple([base_of(o) for o in result.outputs]))
+    return make(O.SINK, dt.void, tuple(cut(sink, device).outputs))
+
+
+def _make(found: Normalization, device: str) -> PreSchedule:
+    with span("schedule"):
+        return create_pre_schedule(kernel_graph(restore_variables(found), device))
 
 
 def _verify(sink: UOp, stage: str) -> None:
@@ -138,6 +113,12 @@ def _is_elementwise_safe(target: UOp, value: UOp) -> bool:
     return True
 
 
-def kernel_bodies(schedule: PreSchedule) -> list[UOp]:
-    """The distinct kernels, in order of first use."""
-    return list(dict.fromkeys([i.body for i in schedule.items if i.body.op == O.SINK]))
+__all__ = [
+    "PreSchedule",
+    "PreScheduleItem",
+    "clear_schedule_cache",
+    "kernel_bodies",
+    "kernel_graph",
+    "pre_schedule",
+    "schedules",
+]

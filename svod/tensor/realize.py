@@ -1,76 +1,175 @@
-"""realize and prepare: from tensors to a plan, and from a plan back to tensors."""
+"""realize and prepare: from tensors to a plan, and from a plan back to tensors.
+
+In: lazy tensors. Out: their values in memory, or a plan that computes them as often as wanted.
+The graph is normalised, its schedule is found in the cache or made, buffers are attached, kernels
+compiled. Then every live tensor that mentions a computed node is pointed at its buffer, in one
+pass; only after that is the plan of a `realize` dropped, and with it all intermediate memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import BatchOutputMismatch, BufferNotFound, EmptySchedule
+from svod.base.errors import (
+    BatchOutputMismatch,
+    BufferNotFound,
+    ConfigError,
+    EmptySchedule,
+    ShapeError,
+)
 from svod.base.knobs import knobs
 from svod.device.buffer import Buffer
+from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, make, maybe_sweep
+from svod.ir.node import UOp, elements, make, maybe_sweep
+from svod.runtime.config import PrepareConfig
+from svod.runtime.instantiate import instantiate
 from svod.runtime.plan import ExecutionPlan
-from svod.runtime.prepare import prepare_plan
-from svod.schedule.normalize import normalize
-from svod.schedule.schedule import PreSchedule, pre_schedule
+from svod.runtime.ports import Shape
+from svod.runtime.prepare import PortNames, prepare_plan
+from svod.schedule.normalize import Normalization, normalization
+from svod.schedule.preschedule import PreSchedule, restored
+from svod.schedule.schedule import pre_schedule
 from svod.tensor import registry
 
 if TYPE_CHECKING:
+    from svod.tensor.debug import Watch
     from svod.tensor.tensor import Tensor
+
+_STORED = (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS, O.CUSTOM_FUNCTION)
 
 
 def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     """Compute the values of tensors; shared parts are computed once."""
+    config = PrepareConfig.of(config)
     pending = _pending(tensors)
     if not pending:
         return
-    plan = _plan(pending, run=True)
-    _wire(pending, plan)
-    maybe_sweep()
+    watch = _watch("realize", pending)
+    context = "bind extraction" if len(pending) == 1 else "realize_batch input collection"
+    plan, found = _plan(pending, config, context)
+    if watch is None:
+        plan.execute()
+    else:
+        watch.prepared(plan)
+        watch.execute(plan)
+    if plan.num_outputs() < len(pending):
+        raise BatchOutputMismatch(len(pending), plan.num_outputs())
+    maybe_sweep([*found.buffers, *wire(pending, plan)])
 
 
-def prepare(tensors: Sequence[Tensor], config: Any = None) -> ExecutionPlan:
-    """The plan that computes the tensors; they point at its outputs at once."""
+def prepare(
+    tensors: Sequence[Tensor],
+    config: Any = None,
+    inputs: Mapping[str, Tensor] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> ExecutionPlan:
+    """The plan that computes the tensors; they point at its outputs at once.
+
+    The plan's inputs are the buffers of the graph: those of the tensors in ``inputs`` by their
+    names, the others as input0, input1, .. in the order of their creation. Its outputs are called
+    as ``outputs`` says, else output0, output1, ..
+    """
+    config = PrepareConfig.of(config)
+    named = _named_inputs(inputs or {})
     pending = _pending(tensors)
     if not pending:
-        raise EmptySchedule("nothing to prepare: every tensor is realised, constant or empty")
-    plan = _plan(pending)
-    _wire(pending, plan)
+        raise EmptySchedule("nothing to prepare: every tensor is realised, or there is none")
+    watch = _watch("prepare", pending)
+    context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
+    plan, found = _plan(pending, config, context, (named, outputs))
+    if watch is not None:
+        watch.prepared(plan)
+    maybe_sweep([*found.buffers, *wire(pending, plan)])
     return plan
 
 
-def schedule_of(tensors: Sequence[Tensor]) -> tuple[PreSchedule, list[UOp]]:
-    """The schedule of tensors that are not realised, and the BUFFER of each of its inputs."""
-    roots = []
-    for t in tensors:
-        node = t.uop
-        if node.op not in (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS):
-            node = make(O.CONTIGUOUS, node.dtype, (node,))
-        roots.append(node)
-    normal, buffers = normalize(make(O.SINK, dt.void, tuple(roots)))
-    return pre_schedule(normal, tensors[0].device), buffers
+def realize_batch(tensors: Iterable[Tensor], config: Any = None) -> None:
+    """`realize` for any iterable; with no tensors it does nothing."""
+    realize(list(tensors), config)
+
+
+def prepare_batch(tensors: Iterable[Tensor], config: Any = None, **names: Any) -> ExecutionPlan:
+    """`prepare` for any iterable."""
+    return prepare(list(tensors), config, **names)
+
+
+def schedule_of(
+    tensors: Sequence[Tensor], config: Any = None
+) -> tuple[PreSchedule, tuple[UOp, ...]]:
+    """The cached schedule of tensors that are not realised, and what its placeholders stand for."""
+    found = _normalized(tensors, "bind extraction")
+    return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
+
+
+def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
+    """Point the tensors, and every live tensor built on them, at the plan's outputs.
+
+    Outputs belong to tensors by position; tensors past the last output stay as they are. Returns
+    the new BUFFERs.
+    """
+    mapping: dict[UOp, UOp] = {}
+    bases: dict[int, UOp] = {}  # one BUFFER for one memory, also under two names
+    for tensor, buffer in zip(pending, plan.output_buffers(), strict=False):
+        old = tensor.uop
+        if old.op == O.ASSIGN:
+            mapping[old] = _assigned(old)
+            continue
+        if elements(old.shape) != buffer.size:
+            raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
+        base = bases.get(buffer.id)
+        if base is None:
+            base = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
+            bases[buffer.id] = base
+        mapping[old] = B.view_as(base, old.shape)
+    registry.replace_nodes(mapping)
+    return list(bases.values())
+
+
+def input_buffers(nodes: Iterable[UOp]) -> dict[int, Buffer]:
+    """The memory behind BUFFER and BUFFER_VIEW nodes by their ids; new where there is none yet."""
+    found: dict[int, Buffer] = {}
+    for node in nodes:
+        if node.op == O.BIND:
+            continue
+        buffer = node.arg.buffer if node.op == O.BUFFER else registry.buffer_of(node)
+        if buffer is None:
+            buffer = _ensure_memory(node)
+        found[node.sn] = buffer
+    return found
+
+
+# -- what there is to do ------------------------------------------------------------------------
 
 
 def _pending(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that must be computed; those with memory, or without elements, get theirs."""
     found = []
     for t in tensors:
-        if registry.buffer_node(t.uop) is not None:
-            _ensure_memory(t.uop)
-        elif prod(t.uop.shape) == 0:
+        node = t.uop
+        if registry.buffer_node(node) is not None:
+            _ensure_memory(node)
+        elif 0 in node.shape:
             _empty(t)
         else:
             found.append(t)
     return found
 
 
-def _ensure_memory(node: UOp) -> None:
+def _ensure_memory(node: UOp) -> Buffer:
     base = registry.buffer_node(node)
-    if base is not None and base.op == O.BUFFER and base.arg.buffer is None:
+    if base is not None and base.op == O.BUFFER_VIEW:
+        base = base.src[0]
+    if base is None or base.op != O.BUFFER:
+        raise BufferNotFound(node.sn, "an input of the graph")
+    if base.arg.buffer is None:
         base.arg.buffer = Buffer.new(base.src[-1].arg, base.arg.size, base.dtype)
+    found = registry.buffer_of(node)
+    assert found is not None
+    return found
 
 
 def _empty(tensor: Tensor) -> None:
@@ -80,56 +179,93 @@ def _empty(tensor: Tensor) -> None:
     registry.replace_nodes({tensor.uop: node})
 
 
-def _plan(pending: Sequence[Tensor], run: bool = False) -> ExecutionPlan:
-    if knobs.debug:
-        return _watched_plan(pending, run)
-    plan = prepare_plan(*_instance(pending))
-    if run:
-        plan.execute()
-    return plan
+def _named_inputs(inputs: Mapping[str, Tensor]) -> dict[UOp, tuple[str, Shape]]:
+    """The BUFFER of each named tensor, computed first where it has none."""
+    pending = [t for t in inputs.values() if registry.buffer_node(t.uop) is None]
+    if pending:
+        realize(pending)
+    found: dict[UOp, tuple[str, Shape]] = {}
+    for name, tensor in inputs.items():
+        node = registry.buffer_node(tensor.uop)
+        assert node is not None
+        if node in found:
+            raise ConfigError(f"inputs {found[node][0]!r} and {name!r} are the same tensor")
+        found[node] = (name, tensor.shape)
+    return found
 
 
-def _watched_plan(pending: Sequence[Tensor], run: bool) -> ExecutionPlan:
-    from svod.tensor.debug import Watch, say_schedule
+# -- the plan -----------------------------------------------------------------------------------
 
-    watch = Watch("realize" if run else "prepare", len(pending))
-    schedule, inputs = _instance(pending)
+_Names = tuple[Mapping[UOp, tuple[str, Shape]], Sequence[str] | None]
+
+
+def _plan(
+    pending: Sequence[Tensor], config: PrepareConfig, context: str, names: _Names | None = None
+) -> tuple[ExecutionPlan, Normalization]:
+    found = _normalized(pending, context)
+    schedule = _schedule(found, pending[0].device, config)
     if knobs.debug >= 3:
+        from svod.tensor.debug import say_schedule
+
         say_schedule(schedule)
-    plan = prepare_plan(schedule, inputs)
-    watch.prepared(plan)
-    if run:
-        watch.execute(plan)
-    return plan
+    inputs = input_buffers(found.parameters)
+    ready = instantiate(restored(schedule, found), inputs, found.values)
+    ports = None if names is None else _port_names(found, pending, *names)
+    return prepare_plan(ready, config, ports), found
 
 
-def _instance(pending: Sequence[Tensor]) -> tuple[PreSchedule, list[Buffer]]:
-    """The schedule and the memory of its inputs."""
-    schedule, buffers = schedule_of(pending)
-    inputs = []
-    for node in buffers:
-        _ensure_memory(node)
-        buffer = node.arg.buffer
-        if buffer is None:
-            raise BufferNotFound(node.arg.id, "an input of the graph")
-        inputs.append(buffer)
-    return schedule, inputs
+def _normalized(tensors: Sequence[Tensor], context: str) -> Normalization:
+    roots = []
+    for t in tensors:
+        node = t.uop
+        roots.append(node if node.op in _STORED else make(O.CONTIGUOUS, node.dtype, (node,)))
+    return normalization(make(O.SINK, dt.void, tuple(roots)), context)
 
 
-def _wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> None:
-    """Point the tensors, and every live tensor built on them, at the plan's outputs."""
-    outputs = plan.output_buffers()
-    if len(outputs) < len(pending):
-        raise BatchOutputMismatch(len(pending), len(outputs))
-    mapping: dict[UOp, UOp] = {}
-    for tensor, buffer in zip(pending, outputs, strict=False):
-        old = tensor.uop
-        if old.op == O.ASSIGN:
-            mapping[old] = _assigned(old)
+def _schedule(found: Normalization, default: str, config: PrepareConfig) -> PreSchedule:
+    use_cache = not config.disable_schedule_cache
+    return pre_schedule(found, default, use_cache, compiler_identity(found, default, config))
+
+
+def compiler_identity(found: Normalization, default: str, config: PrepareConfig) -> str:
+    """The compiler a schedule is for: of the first device that holds an input and is no disk."""
+    held = [b.arg.buffer.device for b in found.buffers if b.arg.buffer is not None]
+    named = [b.src[-1].arg for b in found.buffers]
+    for name in [*held, *named, default]:
+        if not name.startswith(DISK_PREFIX):
+            device = config.resolve_device(name)
+            return device.compiler.cache_key() if device.runs_programs else device.name
+    return config.resolve_device("CPU").compiler.cache_key()
+
+
+def _port_names(
+    found: Normalization,
+    pending: Sequence[Tensor],
+    given: Mapping[UOp, tuple[str, Shape]],
+    outputs: Sequence[str] | None,
+) -> PortNames:
+    inputs: dict[int, tuple[str, Shape | None]] = {}
+    taken = {name for name, _ in given.values()}
+    number = 0
+    for node in sorted(found.parameters, key=lambda n: n.sn):
+        if node.op == O.BIND:
             continue
-        base = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
-        mapping[old] = B.view_as(base, old.shape)
-    registry.replace_nodes(mapping)
+        if node in given:
+            inputs[node.sn] = given[node]
+            continue
+        while f"input{number}" in taken:
+            number += 1
+        inputs[node.sn] = (f"input{number}", None)
+        number += 1
+    unused = [name for node, (name, _) in given.items() if node.sn not in inputs]
+    if unused:
+        raise ConfigError(f"the tensors do not depend on the input {unused[0]!r}")
+    names = list(outputs or [])
+    if names and len(names) != len(pending):
+        raise ConfigError(f"{len(pending)} outputs need as many names, got {names}")
+    if not names:
+        names = [f"output{i}" for i in range(len(pending))]
+    return PortNames(inputs, [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)])
 
 
 def _assigned(node: UOp) -> UOp:
@@ -140,3 +276,12 @@ def _assigned(node: UOp) -> UOp:
         inner = _assigned(node.src[0])
         return node if inner is node.src[0] else make(node.op, node.dtype, (inner,), node.arg)
     return node
+
+
+def _watch(word: str, pending: Sequence[Tensor]) -> Watch | None:
+    """Clocks and counters for SVOD_DEBUG; times of preparing and running are told apart."""
+    if not knobs.debug:
+        return None
+    from svod.tensor.debug import Watch
+
+    return Watch(word, len(pending))

@@ -1,0 +1,88 @@
+"""How a plan is prepared: what the environment says, or what the caller says instead.
+
+``PrepareConfig()`` is the default, ``PrepareConfig.from_environment()`` what the knobs say; both
+are plain values. Everything that changes generated code is part of ``OptimizerConfig``, and its
+fingerprint is part of the keys of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from svod.base.errors import ConfigError
+from svod.base.hashing import digest
+from svod.base.knobs import codegen_key, knobs
+from svod.device.device import Device
+from svod.device.registry import get_device
+from svod.runtime.memory import MemoryMode
+
+
+class Strategy(Enum):
+    """Who chooses the loops of a kernel."""
+
+    NONE = "none"  # nobody: plain loops
+    HEURISTIC = "heuristic"
+    BEAM = "beam"  # a search that runs candidates
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerConfig:
+    """Everything that decides which code a kernel becomes."""
+
+    strategy: Strategy = Strategy.HEURISTIC
+    width: int = 0  # of the search
+
+    @classmethod
+    def from_environment(cls) -> OptimizerConfig:
+        """What `SVOD_OPTIMIZE` and `SVOD_BEAM` say."""
+        if not knobs.optimize:
+            return cls(Strategy.NONE)
+        return cls(Strategy.BEAM, knobs.beam) if knobs.beam else cls()
+
+    def fingerprint(self) -> str:
+        """The same text for the same configuration, in every process."""
+        return digest(self.strategy.value, str(self.width), codegen_key())
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareConfig:
+    """The settings of `prepare` and `realize`."""
+
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    memory: MemoryMode | None = None  # None: what `SVOD_MEMORY_PLANNER` says
+    disable_schedule_cache: bool = False
+    device_resolver: Callable[[str], Device] = get_device
+
+    @classmethod
+    def from_environment(cls) -> PrepareConfig:
+        """What the knobs say now."""
+        return cls(OptimizerConfig.from_environment(), None, knobs.disable_schedule_cache)
+
+    @classmethod
+    def of(cls, config: PrepareConfig | OptimizerConfig | Strategy | str | None) -> PrepareConfig:
+        """A configuration from whatever the caller gave: nothing, one part, or all of it."""
+        if config is None:
+            return cls.from_environment()
+        if isinstance(config, cls):
+            return config
+        found = cls.from_environment()
+        if isinstance(config, OptimizerConfig):
+            return replace(found, optimizer=config)
+        if isinstance(config, str | Strategy):
+            return replace(found, optimizer=OptimizerConfig(_strategy(config)))
+        raise ConfigError(f"config takes a PrepareConfig, got {type(config).__name__}: {config!r}")
+
+    def resolve_device(self, name: str) -> Device:
+        """The device of this name, as this configuration knows it."""
+        return self.device_resolver(name)
+
+
+def _strategy(given: Any) -> Strategy:
+    try:
+        return Strategy(given)
+    except ValueError:
+        names = ", ".join(s.value for s in Strategy)
+        raise ConfigError(f"there is no optimizer strategy {given!r}: use one of {names}") from None
