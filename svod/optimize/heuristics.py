@@ -70,11 +70,15 @@ class _Shape:
         self.indices = [n for n in self.nodes if n.op == O.INDEX]
         self.store = self.end.src[0]
         self.ordered = self.store.arg == "ordered"
+        self.keeps_rows = any(n.op == O.DEFINE_LOCAL for n in self.nodes)
         self.values = [n for n in self.nodes if n.op in O.ELEMENTWISE and n.dtype.kind != "x"]
         sizes = [_compute_size(n) for n in self.values if n.op not in O.COMPARE]
         sizes += [_compute_size(n) for n in self.nodes if n.op == O.LOAD]
         sizes.append(_compute_size(self.store.src[1]))
         self.itemsize = max(sizes)
+        # Axes whose values share one scratch memory: copies side by side would overwrite it.
+        inner = [n for n in self.nodes if n.op == O.END and n is not self.end]
+        self.kept = frozenset().union(*[n.ranges for n in inner])
 
     def conflict(self, a: UOp, b: UOp) -> bool:
         return any(a in n.ranges and b in n.ranges for n in self.nodes)
@@ -131,6 +135,8 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
 
 def _lane_candidates(shape: _Shape) -> list[UOp | None]:
     candidates: list[UOp | None] = [None]
+    if shape.keeps_rows:  # lanes of another axis would meet in the memory of the row
+        return [None, shape.outputs[-1]]
     for r in shape.outputs:
         if shape.ordered:
             # Elements of one lane must never meet in memory.
@@ -259,13 +265,14 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
     """Output axes kept in registers around a reduction whose operands they share."""
     tile = _Tile()
     heavy = [n for n in shape.reductions if _loads_below(n) >= 2]
-    if len(heavy) != 1 or shape.ordered:
+    if len(heavy) != 1 or shape.ordered or shape.keeps_rows:
         return tile
     node = heavy[0]
     loads = [n for n in node.src[0].toposort() if n.op == O.LOAD]
     free = [r for r in shape.outputs if r is not lane and r in node.ranges and extent(r) > 1]
     # An axis is worth a tile when some operand does not move with it.
     free = [r for r in free if any(r not in load.ranges for load in loads)]
+    free = [r for r in free if r not in shape.kept]
     width = machine.lanes(shape.itemsize)
     budget = MAX_ACCUMULATORS if machine.registers >= 32 else 12
     if lane is not None and lane in node.ranges:

@@ -14,6 +14,7 @@ from svod.optimize.graph import extent, replace_all
 
 HEAVY = frozenset(range(O.EXP, O.ERF + 1)) | frozenset(range(O.EXPM1, O.ATANH + 1)) | {O.POW}
 ROW_LIMIT = 64 << 10  # bytes of a row that is kept: it must stay in the nearest caches
+SHORT_ROW = 8  # elements; shorter rows are written out and need no memory
 
 
 def keep_rows(sink: UOp) -> UOp:
@@ -23,7 +24,10 @@ def keep_rows(sink: UOp) -> UOp:
     end = sink.src[0]
     reductions = [n for n in sink.toposort() if n.op == O.REDUCE]
     number = 0
-    for column in end.src[1:]:
+    # Only the innermost loop: the memory of a row is filled anew for each step of the others.
+    for column in end.src[-1:]:
+        if column.op != O.RANGE or extent(column) < SHORT_ROW:
+            continue
         for node in reductions:
             if len(node.src) != 2 or extent(node.src[1]) != extent(column):
                 continue
