@@ -305,6 +305,18 @@ def test_two_reductions_in_one_kernel(shape: tuple[int, ...]) -> None:
     check(softmax, a, tolerance=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(33, 2, 5), (9, 16, 7), (3, 5, 70), (20, 9, 17)])
+def test_heavy_values_that_two_passes_need(shape: tuple[int, ...], axis: int) -> None:
+    a = data(shape)
+
+    def normalize(x: Tensor) -> Tensor:
+        y = (x * 0.5).exp()
+        return y / y.sum(axis, True) - (x + 1).tanh() * (x + 1).tanh().amax(axis, True)
+
+    check(normalize, a, tolerance=1e-5)
+
+
 def test_sums_of_products_over_two_axes() -> None:
     a, b = data((4, 9, 17)), data((4, 5, 17))
     check(
