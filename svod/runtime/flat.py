@@ -173,7 +173,7 @@ def flatten(
     """The records of a plan; None where there is no kernel or one is not native host code."""
     kernels = [op for op in ops if isinstance(op, PreparedKernel)]
     if not kernels or not all(_is_native(kernel) for kernel in kernels):
-        return None
+        return _on_gpu(kernels, ops, groups, buffers)
     flat = FlatPlan(ops)
     number = 0
     for group in groups:
@@ -183,6 +183,18 @@ def flatten(
             number += not together
         number += together
     return flat.freeze()
+
+
+def _on_gpu(
+    kernels: Sequence[PreparedKernel], ops: Sequence[PreparedOp],
+    groups: Sequence[Sequence[int]], buffers: Sequence[Buffer],
+) -> FlatPlan | None:  # fmt: skip
+    """The graph of a plan with GPU kernels."""
+    if not any(base_key(kernel.device) == "CUDA" for kernel in kernels):
+        return None
+    from svod.runtime.cuda_graph import cuda_plan
+
+    return cuda_plan(ops, groups, buffers)
 
 
 def _add(flat: FlatPlan, op: PreparedOp, index: int, buffers: Sequence[Buffer], group: int) -> None:

@@ -70,7 +70,16 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuFuncGetAttribute": (_integer, c_int, c_void_p),
     "cuLaunchKernel": (
-        c_void_p, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_void_p, c_void_p,
+        c_void_p,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_uint,
+        c_void_p,
+        c_void_p,
         c_void_p,
     ),
     # graphs

@@ -1,0 +1,135 @@
+"""From one kernel's tensor graph to the text of a GPU kernel: the passes, run in order.
+
+The passes are those of the CPU with other loop choices, and one more that divides in 32 bits
+wherever the numbers fit, since a 64-bit division costs a GPU some twenty instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from svod.base.knobs import knobs
+from svod.base.log import debug
+from svod.base.timing import span
+from svod.codegen.expand import expand
+from svod.codegen.formula import TRUNCATE
+from svod.codegen.lanes import vectorize
+from svod.codegen.linearize import Loop, linearize
+from svod.codegen.lower import lower
+from svod.codegen.naming import kernel_name
+from svod.codegen.order import order_offsets, separate_loops
+from svod.codegen.pipeline import dump, work_of
+from svod.codegen.render.nvptx import NvptxRenderer, nvptx_module
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import VarArg
+from svod.ir.node import UOp, const, make
+from svod.optimize.gpu import GpuMachine, optimize_gpu
+from svod.optimize.graph import renumber
+from svod.optimize.opts import Opt
+from svod.schedule.rangeify import rangeify
+
+UINT32_LIMIT = (1 << 32) - 1
+LOWERING = (
+    ("expand", expand),
+    ("vectorize", vectorize),
+    ("separate", separate_loops),
+    ("order", order_offsets),
+)
+
+
+@dataclass(slots=True)
+class GpuKernel:
+    """One kernel ready for the compiler."""
+
+    name: str  # what people read
+    symbol: str  # unique in a module
+    body: UOp
+    kernel: UOp  # the loop nest after the opts
+    opts: tuple[Opt, ...]
+    loops: Loop
+    slots: list[int]
+    variables: list[VarArg]
+    writes: tuple[int, ...]
+    reads: tuple[int, ...]
+    threads: int  # of one block
+    flops: int
+    bytes: int
+
+    def text(self, aligned: bool = True) -> tuple[str, int]:
+        """The module's text, and how many bytes its arguments must be aligned to."""
+        renderer = NvptxRenderer(aligned)
+        with span("render"):
+            function = renderer.render_kernel(
+                self.symbol, self.loops, self.slots, [v.name for v in self.variables],
+                self.writes, self.threads,
+            )  # fmt: skip
+        debug(5, function)
+        return nvptx_module([function], renderer.shared, renderer.declarations), renderer.widest
+
+
+def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
+    """All passes for one kernel."""
+    with span("rangeify"):
+        plain = renumber(rangeify(body))
+    with span("optimize"):
+        kernel, opts = optimize_gpu(plain, machine)
+    if knobs.debug >= 4:
+        dump("gpu optimize", plain, kernel)
+    flops, moved = work_of(body, plain)
+    return lower_gpu(body, kernel, opts, flops, moved)
+
+
+def lower_gpu(body: UOp, kernel: UOp, opts: tuple[Opt, ...], flops: int, moved: int) -> GpuKernel:
+    """The passes after the opts have been chosen."""
+    lowered = kernel
+    for name, run in LOWERING:
+        before = lowered
+        with span(name):
+            lowered = run(lowered)
+        if knobs.debug >= 4:
+            dump(name, before, lowered)
+    with span("lower"):
+        lowered = lower(narrow_divisions(lowered))
+    with span("linearize"):
+        loops = linearize(lowered)
+    nodes = lowered.toposort()
+    slots = sorted({n.arg.slot for n in nodes if n.op == O.PARAM})
+    variables = {n.arg for n in nodes if n.op == O.DEFINE_VAR}
+    sizes = {n.arg: n.src[0].arg for n in nodes if n.op == O.SPECIAL and n.arg[0] == "l"}
+    name = kernel_name(body)
+    return GpuKernel(
+        name, f"{name}_{kernel.content_hash[:10]}", body, kernel, opts, loops, slots,
+        sorted(variables, key=lambda v: v.name), _slots(nodes, O.STORE), _slots(nodes, O.LOAD),
+        prod(sizes.values()), flops, moved,
+    )  # fmt: skip
+
+
+def narrow_divisions(sink: UOp) -> UOp:
+    """Divisions of index numbers below 2**32 as unsigned 32-bit divisions."""
+    done: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        src = tuple([done[s] for s in node.src])
+        if node.op in (O.IDIV, O.MOD) and node.dtype is dt.index and _fits(*node.src):
+            small = tuple([_as_uint32(s) for s in src])
+            found = make(node.op, dt.uint32, small, TRUNCATE)
+            done[node] = make(O.CAST, dt.index, (found,))
+        else:
+            done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def _fits(a: UOp, b: UOp) -> bool:
+    small = all(n.vmin >= 0 and n.vmax <= UINT32_LIMIT for n in (a, b))
+    return small and bool(b.vmin > 0)
+
+
+def _as_uint32(node: UOp) -> UOp:
+    if node.op == O.CONST:
+        return const(node.arg, dt.uint32)
+    return make(O.CAST, dt.uint32, (node,))
+
+
+def _slots(nodes: list[UOp], op: int) -> tuple[int, ...]:
+    return tuple(sorted({n.src[0].src[0].arg.slot for n in nodes if n.op == op}))

@@ -1,0 +1,358 @@
+"""LLVM IR text of one kernel for NVIDIA GPUs: the same tree of loops, seen by one thread.
+
+Arguments are passed directly: one pointer per slot, then the run-time integers. SPECIAL nodes are
+the thread's place in its block and the block's in the grid. BARRIER nodes exchange values between
+threads: within a warp by shuffles, within a block through shared memory. There are no masked
+intrinsics here: what a gate guards is a branch or a choice of address. Pointers of arguments are
+taken to be aligned to 16 bytes where ``aligned``; otherwise no access is wider than an element.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Final
+
+from svod.codegen.linearize import Loop
+from svod.codegen.render.llvm import (
+    LLVMRenderer,
+    _memory_type,
+    _zero,
+    factor_of,
+    type_name,
+)
+from svod.dtype import types as dt
+from svod.dtype.types import DType
+from svod.ir import ops as O
+from svod.ir.node import UOp
+
+VECTOR_BYTES: Final = 16  # the widest access of one thread
+GLOBAL, SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
+_REGISTERS = {"g": "ctaid", "l": "tid", "i": "ctaid"}
+_BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
+
+
+class NvptxRenderer(LLVMRenderer):
+    """Writes one kernel; ``shared`` collects its shared memory, as globals of the module."""
+
+    def __init__(self, aligned: bool = True) -> None:
+        super().__init__()
+        self.aligned = aligned
+        self.shared: list[str] = []
+        self.widest = 1  # bytes of the widest access that rests on aligned arguments
+        self._exchanged: dict[tuple[UOp, str], str] = {}
+        self._depth = 0
+        self._written: frozenset[int] = frozenset()
+        self._name = ""
+
+    def render_kernel(
+        self,
+        name: str,
+        root: Loop,
+        slots: list[int],
+        variables: list[str],
+        writes: tuple[int, ...],
+        threads: int,
+    ) -> str:
+        """The function's text for blocks of ``threads``."""
+        self._name = name
+        self._written = frozenset(writes)
+        self.variables = variables
+        self._items(root)
+        parameters = [
+            f"{GLOBAL} noalias {'' if s in self._written else 'readonly '}%p{s}" for s in slots
+        ]
+        parameters += [f"i64 %n{i}" for i in range(len(variables))]
+        body = "\n".join([*self.scratch, *self.lines])
+        attributes = f'nounwind "nvvm.maxntid"="{threads}"'
+        return (
+            f"define ptx_kernel void @{name}({', '.join(parameters)}) {attributes} {{\n"
+            f"entry:\n{body}\n  ret void\n}}\n"
+        )
+
+    def _loop(self, loop: Loop) -> None:
+        self._depth += 1
+        super()._loop(loop)
+        self._depth -= 1
+
+    # -- what only a GPU has -------------------------------------------------------------------
+
+    def _node(self, node: UOp) -> None:
+        if node in self.names:
+            return
+        if node.op == O.SPECIAL:
+            self.names[node] = self._special(node)
+        elif node.op == O.BARRIER:
+            value = self._value(node.src[0])
+            if node.arg[0] == "shuffle":
+                self.names[node] = self._shuffle(value, node.dtype, node.arg[1])
+            else:
+                self.names[node] = self._exchange(node, value, *node.arg)
+        else:
+            super()._node(node)
+
+    def _special(self, node: UOp) -> str:
+        kind, axis = node.arg[0], "xyz"[int(node.arg[-1])]
+        return self._emit(f"zext i32 {self._register(f'{_REGISTERS[kind]}.{axis}')} to i64")
+
+    def _register(self, name: str) -> str:
+        return self._emit(self._call(f"llvm.nvvm.read.ptx.sreg.{name}", "i32", []))
+
+    def _shuffle(self, value: str, dtype: DType, offset: int) -> str:
+        if dtype.lanes == 1:
+            return self._shuffle_scalar(value, dtype, offset)
+        kind, result = type_name(dtype), "poison"
+        scalar = type_name(dtype.scalar)
+        for i in range(dtype.lanes):
+            part = self._emit(f"extractelement {kind} {value}, i64 {i}")
+            moved = self._shuffle_scalar(part, dtype.scalar, offset)
+            result = self._emit(f"insertelement {kind} {result}, {scalar} {moved}, i64 {i}")
+        return result
+
+    def _shuffle_scalar(self, value: str, dtype: DType, offset: int) -> str:
+        kind = type_name(dtype)
+        bits = 1 if dtype.kind == "b" else dtype.bits
+        if kind in ("float", "double", "half"):
+            value = self._emit(f"bitcast {kind} {value} to i{bits}")
+        if bits == 64:
+            low = self._emit(f"trunc i64 {value} to i32")
+            high = self._emit(f"trunc i64 {self._emit(f'lshr i64 {value}, 32')} to i32")
+            low = self._emit(f"zext i32 {self._shuffle_word(low, offset)} to i64")
+            high = self._emit(f"zext i32 {self._shuffle_word(high, offset)} to i64")
+            high = self._emit(f"shl i64 {high}, 32")
+            value = self._emit(f"or i64 {low}, {high}")
+        elif bits == 32:
+            value = self._shuffle_word(value, offset)
+        else:
+            word = self._shuffle_word(self._emit(f"zext i{bits} {value} to i32"), offset)
+            value = self._emit(f"trunc i32 {word} to i{bits}")
+        if kind in ("float", "double", "half"):
+            value = self._emit(f"bitcast i{bits} {value} to {kind}")
+        return value
+
+    def _shuffle_word(self, word: str, offset: int) -> str:
+        name = "llvm.nvvm.shfl.sync.bfly.i32"
+        numbers = [("i32", "-1"), ("i32", word), ("i32", str(offset)), ("i32", "31")]
+        return self._emit(self._call(name, "i32", numbers))
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        self.lines.append("  " + self._call(_BARRIER, "void", [("i32", "0")]))
+
+    def shared_array(self, count: int, kind: str, align: int) -> str:
+        """The name of a new array in shared memory."""
+        name = f"@{self._name}_shared{len(self.shared)}"
+        self.shared.append(
+            f"{name} = internal addrspace(3) global [{count} x {kind}] poison, align {align}"
+        )
+        return name
+
+    def _exchange(
+        self, node: UOp, value: str, partner: str, slot: int, parts: int, width: int
+    ) -> str:
+        dtype = node.dtype
+        kind = _memory_type(dtype)
+        align = min(VECTOR_BYTES, _power_of_two(dtype.itemsize * dtype.lanes))
+        key = (node.src[0], partner)
+        array = self._exchanged.get(key)
+        if array is None:
+            size = parts if partner == "warp" else parts * width
+            array = self._exchanged[key] = self.shared_array(size, kind, align)
+            if dtype.scalar is dt.bool_:
+                value = self._emit(f"zext {type_name(dtype)} {value} to {kind}")
+            x = self._register("tid.x")
+            if partner == "warp":
+                place = self._emit(f"lshr i32 {x}, 5")
+            else:
+                row = self._emit(f"mul i32 {self._register('tid.y')}, {width}")
+                place = self._emit(f"add i32 {row}, {x}")
+            if self._depth:  # the last round's values may still be read
+                self.barrier()
+            target = self._emit(f"getelementptr {kind}, {SHARED} {array}, i32 {place}")
+            self.lines.append(f"  store {kind} {value}, {SHARED} {target}, align {align}")
+            self.barrier()
+        if partner == "warp":
+            place = str(slot)
+        else:
+            x = self._register("tid.x")
+            place = self._emit(f"add i32 {x}, {slot * width}")
+        source = self._emit(f"getelementptr {kind}, {SHARED} {array}, i32 {place}")
+        found = self._emit(f"load {kind}, {SHARED} {source}, align {align}")
+        if dtype.scalar is dt.bool_:
+            found = self._emit(f"icmp ne {kind} {found}, {_zero(kind)}")
+        return found
+
+    # -- arguments -----------------------------------------------------------------------------
+
+    def _variable(self, node: UOp) -> str:
+        return f"%n{self.variables.index(node.arg.name)}"
+
+    def _memory(self, node: UOp) -> str:
+        while node.op == O.AFTER:
+            node = node.src[0]
+        return f"%p{node.arg.slot}"
+
+    def _address(self, index: UOp) -> str:
+        memory = self._memory(index.src[0])
+        scalar = _memory_type(index.src[0].dtype.scalar)
+        offset = index.src[1]
+        extra = 0
+        base = memory
+        if offset.op == O.CONST:
+            extra = offset.arg
+        else:
+            if offset.op == O.ADD and offset.src[1].op == O.CONST:
+                extra, offset = offset.src[1].arg, offset.src[0]
+            found = self.pointers.get((memory, offset))
+            if found is None:
+                found = self._step(scalar, memory, self._value(offset))
+                self.pointers[memory, offset] = found
+            base = found
+        return self._step(scalar, base, str(extra)) if extra else base
+
+    def _step(self, scalar: str, base: str, offset: str) -> str:
+        return self._emit(f"getelementptr inbounds {scalar}, {GLOBAL} {base}, i64 {offset}")
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _align(self, index: UOp, dtype: DType) -> int:
+        """Bytes an access is known to be aligned to."""
+        item = dtype.scalar.itemsize
+        whole = item * dtype.lanes
+        if not self.aligned or whole == item:
+            return item
+        step = factor_of(index.src[1]) * item  # 0 where the offset is zero
+        align = min(gcd(gcd(step, VECTOR_BYTES), _power_of_two(whole)), VECTOR_BYTES)
+        align = max(align, item)
+        self.widest = max(self.widest, align)
+        return align
+
+    def _load(self, node: UOp) -> str:
+        index, dtype = node.src[0], node.dtype
+        gate = index.src[2] if len(index.src) > 2 else None
+        kind = _memory_type(dtype)
+        if index.arg == "each" or (gate is not None and gate.dtype.lanes > 1):
+            value = self._load_each(index, dtype, gate)
+        elif gate is None:
+            value = self._read(index, kind, self._address(index), self._align(index, dtype))
+        elif dtype.lanes > 1:
+            value = self._load_behind(index, dtype, gate)
+        else:
+            value = self._read_or_zero(index, kind, self._address(index), self._value(gate))
+        if dtype.scalar is dt.bool_:
+            return self._emit(f"icmp ne {kind} {value}, {_zero(kind)}")
+        return value
+
+    def _read(self, index: UOp, kind: str, address: str, align: int) -> str:
+        memory = index.src[0]
+        fixed = memory.op == O.PARAM and memory.arg.slot not in self._written
+        note = ", !invariant.load !0" if fixed else ""
+        return self._emit(f"load {kind}, {GLOBAL} {address}, align {align}{note}")
+
+    def _read_or_zero(self, index: UOp, kind: str, address: str, gate: str) -> str:
+        """Where the gate is closed, read element 0, which always exists, and drop it."""
+        base = self._memory(index.src[0])
+        place = self._emit(f"select i1 {gate}, {GLOBAL} {address}, {GLOBAL} {base}")
+        item = index.src[0].dtype.scalar.itemsize
+        read = self._read(index, kind, place, item)
+        return self._emit(f"select i1 {gate}, {kind} {read}, {kind} {_zero(kind)}")
+
+    def _load_behind(self, index: UOp, dtype: DType, gate: UOp) -> str:
+        """A vector that is read only where the gate is open."""
+        kind, test = _memory_type(dtype), self._value(gate)
+        before = self.block
+        number = self._branch(test)
+        saved = dict(self.pointers)
+        read = self._read(index, kind, self._address(index), self._align(index, dtype))
+        self.pointers = saved
+        inside = self.block
+        self._join(number)
+        return self._emit(f"phi {kind} [ {read}, %{inside} ], [ {_zero(kind)}, %{before} ]")
+
+    def _load_each(self, index: UOp, dtype: DType, gate: UOp | None) -> str:
+        """Lanes one by one: they lie apart, or some do not exist."""
+        kind, scalar = _memory_type(dtype), _memory_type(dtype.scalar)
+        result = "poison"
+        for lane, address in enumerate(self._lane_addresses(index, dtype.lanes)):
+            if gate is None:
+                read = self._read(index, scalar, address, dtype.scalar.itemsize)
+            else:
+                read = self._read_or_zero(index, scalar, address, self._lane(gate, lane))
+            result = self._emit(f"insertelement {kind} {result}, {scalar} {read}, i64 {lane}")
+        return result
+
+    def _lane(self, node: UOp, lane: int) -> str:
+        value = self._value(node)
+        if node.dtype.lanes == 1:
+            return value
+        return self._emit(f"extractelement {type_name(node.dtype)} {value}, i64 {lane}")
+
+    def _lane_addresses(self, index: UOp, lanes: int) -> list[str]:
+        scalar = _memory_type(index.src[0].dtype.scalar)
+        if index.arg != "each":
+            base = self._address(index)
+            return [self._step(scalar, base, str(lane)) for lane in range(lanes)]
+        memory, offsets = self._memory(index.src[0]), index.src[1]
+        found = []
+        for lane in range(lanes):
+            offset = self._lane(offsets, lane)
+            if offsets.dtype.scalar.bits == 32:
+                offset = self._emit(f"sext i32 {offset} to i64")
+            found.append(self._step(scalar, memory, offset))
+        return found
+
+    def _store(self, node: UOp) -> None:
+        index, source = node.src
+        dtype = source.dtype
+        kind = _memory_type(dtype)
+        value = self._value(source)
+        if dtype.scalar is dt.bool_:
+            value = self._emit(f"zext {type_name(dtype)} {value} to {kind}")
+        gate = index.src[2] if len(index.src) > 2 else None
+        if index.arg == "each" or (gate is not None and gate.dtype.lanes > 1):
+            self._store_each(index, dtype, value, gate)
+            return
+        if gate is None:
+            self._write(kind, value, self._address(index), self._align(index, dtype))
+            return
+        number = self._branch(self._value(gate))
+        saved = dict(self.pointers)
+        self._write(kind, value, self._address(index), self._align(index, dtype))
+        self.pointers = saved
+        self._join(number)
+
+    def _write(self, kind: str, value: str, address: str, align: int) -> None:
+        self.lines.append(f"  store {kind} {value}, {GLOBAL} {address}, align {align}")
+
+    def _store_each(self, index: UOp, dtype: DType, value: str, gate: UOp | None) -> None:
+        kind, scalar = _memory_type(dtype), _memory_type(dtype.scalar)
+        addresses = self._lane_addresses(index, dtype.lanes)
+        for lane, address in enumerate(addresses):
+            part = self._emit(f"extractelement {kind} {value}, i64 {lane}")
+            number = 0 if gate is None else self._branch(self._lane(gate, lane))
+            self._write(scalar, part, address, dtype.scalar.itemsize)
+            if gate is not None:
+                self._join(number)
+
+    def _branch(self, test: str) -> int:
+        self.blocks += 1
+        number = self.blocks
+        self.lines.append(f"  br i1 {test}, label %then{number}, label %next{number}")
+        self.lines.append(f"then{number}:")
+        self.block = f"then{number}"
+        return number
+
+    def _join(self, number: int) -> None:
+        self.lines.append(f"  br label %next{number}")
+        self.lines.append(f"next{number}:")
+        self.block = f"next{number}"
+
+
+def nvptx_module(functions: list[str], shared: list[str], declarations: set[str]) -> str:
+    """Kernels as one module."""
+    head = 'target triple = "nvptx64-nvidia-cuda"'
+    return "\n".join([head, *shared, *functions, *sorted(declarations), "!0 = !{}", ""])
+
+
+def _power_of_two(value: int) -> int:
+    """The largest power of two that divides a number."""
+    return value & -value

@@ -1,0 +1,259 @@
+"""CUDA: kernels to LLVM IR, LLVM IR to PTX by llvmlite, PTX to machine code by the driver.
+
+PTX is kept in the object store under its source, the compiler and the architecture; the driver
+keeps the machine code it made in a cache of its own. Kernels take wide accesses to be aligned;
+where an argument is not, a second form of the kernel without wide accesses is made and used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from svod.base.errors import CompileError
+from svod.base.hashing import digest
+from svod.base.log import debug
+from svod.base.timing import span
+from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.device.cpu.compiler import object_store
+from svod.device.cuda.driver import Context, context
+from svod.device.device import Size3, Toolchain
+from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
+from svod.ir.node import UOp
+from svod.optimize.gpu import GpuMachine
+
+FORMAT: Final = "1"  # changes when the ABI or the way PTX is made does
+PTX_VERSION: Final = "ptx80"
+# What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
+ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
+counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
+_ALIGN = re.compile(r"^; align (\d+)$", re.MULTILINE)
+
+
+def architecture(capability: tuple[int, int]) -> str:
+    """The name of the newest architecture a GPU can run."""
+    number = capability[0] * 10 + capability[1]
+    known = [a for a in ARCHITECTURES if a <= number]
+    if not known:
+        raise CompileError(
+            f"a GPU of compute capability {capability[0]}.{capability[1]} is too old: "
+            f"7.0 is the least"
+        )
+    if capability == (9, 0):
+        return "sm_90a"
+    return f"sm_{known[-1]}"
+
+
+class CudaRenderer:
+    """Kernel bodies to LLVM IR."""
+
+    device = "CUDA"
+
+    def __init__(self, machine: GpuMachine) -> None:
+        self.machine = machine
+
+    def code(self, body: UOp) -> GpuKernel:
+        return generate_gpu(body, self.machine)
+
+    def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
+        return spec_of(self.code(ast))
+
+    def decompositor(self) -> None:
+        return None
+
+
+def spec_of(code: GpuKernel) -> ProgramSpec:
+    """What the device layer knows of a kernel."""
+    text, align = code.text()
+    sizes = derive_metadata(code.kernel)
+    return ProgramSpec(
+        name=code.symbol,
+        src=f"; align {align}\n{text}",
+        device="CUDA",
+        ast=code.body,
+        global_size=sizes.global_size,
+        local_size=sizes.local_size,
+        vars=[Variable(v.name, v.lo, v.hi) for v in code.variables],
+        var_names=[v.name for v in code.variables],
+        globals=list(code.slots),
+        outs=list(code.writes),
+        ins=list(code.reads),
+        buf_count=len(code.slots),
+    )
+
+
+class CudaCompiler:
+    """LLVM's code generator for NVIDIA GPUs."""
+
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
+
+    def cache_key(self) -> str:
+        return compiler_identity(self.arch)
+
+    def compile(self, spec: ProgramSpec) -> CompiledSpec:
+        return CompiledSpec(
+            name=spec.name, ast=spec.ast, src=spec.src, bytes=ptx_for(spec.src, self.arch),
+            var_names=tuple(spec.var_names), global_size=spec.global_size,
+            local_size=spec.local_size, buf_count=spec.buf_count,
+        )  # fmt: skip
+
+
+class CudaModule:
+    """Loaded machine code; it stays loaded as long as somebody holds this."""
+
+    def __init__(self, owner: Context, code: bytes) -> None:
+        self.context = owner
+        with span("load"):
+            self.handle = owner.use().load_module(code)
+
+    def function(self, name: str) -> int:
+        return self.context.use().handle("cuModuleGetFunction", self.handle, name.encode())
+
+
+class CudaProgram:
+    """One kernel that can be launched; ``variants`` are its forms by required alignment."""
+
+    __slots__ = ("_body", "_module", "_plain", "align", "compiler", "context", "function", "name")
+
+    def __init__(
+        self,
+        name: str,
+        module: CudaModule,
+        align: int,
+        body: UOp,
+        renderer: CudaRenderer,
+        compiler: CudaCompiler,
+    ) -> None:
+        self.name = name
+        self.context = module.context
+        self.function = module.function(name)
+        self.align = align
+        self.compiler = compiler
+        self._module = module
+        self._body: tuple[UOp, CudaRenderer] = (body, renderer)
+        self._plain: tuple[CudaModule, int] | None = None
+
+    def function_for(self, buffers: Sequence[int]) -> int:
+        """The form of the kernel that these addresses allow."""
+        mask = self.align - 1
+        for address in buffers:
+            if address & mask:
+                return self._without_wide_accesses()
+        return self.function
+
+    def _without_wide_accesses(self) -> int:
+        if self._plain is None:
+            body, renderer = self._body
+            code = renderer.code(body)
+            text, _ = code.text(aligned=False)
+            module = CudaModule(self.context, ptx_for(text, self.compiler.arch))
+            self._plain = (module, module.function(code.symbol))
+        return self._plain[1]
+
+    def __call__(
+        self,
+        buffers: Sequence[int],
+        vals: Sequence[int],
+        global_size: Size3 | None = None,
+        local_size: Size3 | None = None,
+    ) -> None:
+        words = (ctypes.c_uint64 * (len(buffers) + len(vals) + 1))(*buffers, *vals)
+        start = ctypes.addressof(words)
+        count = len(buffers) + len(vals)
+        places = (ctypes.c_void_p * (count + 1))(*[start + 8 * i for i in range(count)])
+        grid, block = global_size or (1, 1, 1), local_size or (1, 1, 1)
+        function = self.function_for(buffers)
+        driver = self.context.use()
+        code = driver.launch(function, *grid, *block, 0, self.context.stream, places, None)
+        if code:
+            raise driver.fault(f"launching {self.name} with grid {grid} and block {block}", code)
+
+
+def toolchain(number: int) -> Toolchain:
+    """What makes and loads programs for one GPU."""
+    owner = context(number)
+    facts = owner.facts
+    renderer = CudaRenderer(
+        GpuMachine(multiprocessors=facts.multiprocessors, capability=facts.capability)
+    )
+    compiler = CudaCompiler(architecture(facts.capability))
+
+    def load(compiled: CompiledSpec) -> CudaProgram:
+        found = _ALIGN.search(compiled.src or "")
+        align = int(found.group(1)) if found else 1
+        module = CudaModule(owner, compiled.bytes)
+        return CudaProgram(compiled.name, module, align, compiled.ast, renderer, compiler)
+
+    return Toolchain(((renderer, compiler),), load)
+
+
+# -- PTX ------------------------------------------------------------------------------------------
+
+
+def ptx_for(source: str, arch: str) -> bytes:
+    """The PTX of a module: from the store, or compiled and stored."""
+    store = object_store()
+    key = digest(source, compiler_identity(arch)) if store is not None else ""
+    if store is not None:
+        with span("object store"):
+            found = store.get(key)
+        if found is not None:
+            counters["loaded"] += 1
+            return found
+    with span("llvm"):
+        text = emit_ptx(source, arch).encode()
+    counters["compiled"] += 1
+    if store is not None:
+        store.put(key, text)
+    return text
+
+
+@cache
+def compiler_identity(arch: str) -> str:
+    """Everything that shapes PTX: LLVM, the architecture, our own format."""
+    found = importlib.util.find_spec("llvmlite")
+    if found is None or found.origin is None:
+        raise CompileError("llvmlite is not installed: pip install llvmlite")
+    parts = [FORMAT, arch, PTX_VERSION]
+    for library in sorted((Path(found.origin).parent / "binding").glob("*llvmlite*")):
+        stat = library.stat()
+        parts.append(f"{library.name} {stat.st_size} {stat.st_mtime_ns}")
+    return digest(*parts)
+
+
+_llvm_lock = threading.Lock()
+
+
+@cache
+def _target_machine(arch: str) -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(
+        cpu=arch, features=f"+{PTX_VERSION}", opt=3, codemodel="default"
+    )
+
+
+def emit_ptx(source: str, arch: str) -> str:
+    """LLVM's code generation, after LLVM itself has checked the module."""
+    import llvmlite.binding as llvm
+
+    with _llvm_lock:
+        machine = _target_machine(arch)
+        try:
+            parsed = llvm.parse_assembly(source)
+            parsed.data_layout = str(machine.target_data)
+            parsed.verify()
+        except RuntimeError as problem:
+            raise CompileError(f"LLVM refused a generated module: {problem}\n{source}") from None
+        text = str(machine.emit_assembly(parsed))
+        debug(6, text)
+        return text
