@@ -40,19 +40,27 @@ if TYPE_CHECKING:
 newaxis = None
 __array_api_version__ = "2024.12"
 
-# Names that are modules, loaded when they are asked for.
-_MODULES = {
-    "knobs": "svod.base.knobs",
-    "errors": "svod.base.errors",
+# Names from elsewhere, loaded when they are asked for: module, and what in it ("" for itself).
+_LAZY = {
+    "knobs": ("svod.base.knobs", "knobs"),
+    "errors": ("svod.base.errors", ""),
+    "nn": ("svod.nn", ""),
+    "testing": ("svod.testing", ""),
+    "explain": ("svod.tools.explain", "explain"),
+    "devices": ("svod.device.registry", "device_kinds"),
+    "set_threads": ("svod.runtime.native", "set_threads"),
+    "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
+    "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'svod' has no attribute {name!r}")
-    if name in _MODULES:
-        found = import_module(_MODULES[name])
-        found = found.knobs if name == "knobs" else found
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        found = import_module(module)
+        found = getattr(found, attribute) if attribute else found
     else:
         namespace = import_module("svod.tensor.functions").NAMESPACE
         if name not in namespace:
@@ -64,7 +72,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     namespace = import_module("svod.tensor.functions").NAMESPACE
-    return sorted({*__all__, *_MODULES, *namespace})
+    return sorted({*__all__, *_LAZY, *namespace})
 
 
 __all__ = [

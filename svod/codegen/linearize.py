@@ -153,8 +153,9 @@ def _fill(
             producer[node] = loops[node.src[2]]
         elif node.op == O.END and len(node.src) > 1:
             # What comes after it waits for its outermost loop.
-            producer[node] = loops[min(node.src[1:], key=lambda r: loops[r].depth)]
-            home[node] = producer[node].parent or root
+            outermost = loops[min(node.src[1:], key=lambda r: loops[r].depth)]
+            producer[node] = outermost
+            home[node] = outermost.parent or root
         elif node in home and node.op != O.ACC:
             producer[node] = node
 

@@ -79,8 +79,12 @@ def shift_right(x: UOp, amount: UOp) -> UOp | None:
 
 
 def power(x: UOp, exponent: UOp) -> UOp:
-    """x**exponent by repeated squaring, wrapping; a negative exponent gives 0."""
+    """x**exponent by repeated squaring, wrapping.
+
+    A negative exponent gives what the fraction truncates to: 0, or a power of 1 or -1.
+    """
     base, n = Term(x), Term(exponent)
+    unit, whole = Term(x), Term(exponent)
     steps = min(exponent.dtype.bits, max(int(exponent.vmax), 1).bit_length())
     known = _constant(exponent)
     result = base.like(1)
@@ -92,7 +96,11 @@ def power(x: UOp, exponent: UOp) -> UOp:
         base = base * base
     if exponent.vmin >= 0:
         return result.node
-    return where(n < 0, 0, result).node
+    odd = (whole & 1).differs(0)
+    one, none = unit.like(1), unit.like(0)
+    below = where((unit - 1).differs(0), none, one)
+    below = where((unit + 1).differs(0), below, where(odd, -one, one))
+    return where(n < 0, below, result).node
 
 
 def _is_plain(x: UOp, y: UOp) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from svod.ir import ops as O
 from svod.ir.node import UOp, depth_first
 

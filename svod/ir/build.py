@@ -121,8 +121,7 @@ def cat(parts: Sequence[UOp], axis: int) -> UOp:
     while len(parts) > CAT_PARTS:
         groups = [parts[i : i + CAT_PARTS] for i in range(0, len(parts), CAT_PARTS)]
         parts = [
-            make(O.CONTIGUOUS, g[0].dtype, (_cat(g, axis),)) if len(g) > 1 else g[0]
-            for g in groups
+            make(O.CONTIGUOUS, g[0].dtype, (_cat(g, axis),)) if len(g) > 1 else g[0] for g in groups
         ]
     return _cat(parts, axis)
 

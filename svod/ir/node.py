@@ -170,7 +170,7 @@ def _node(value: UOp | int) -> UOp:
 
 
 def _size(node: UOp) -> UOp | int:
-    return node.arg if node.op == O.CONST else node  # type: ignore[no-any-return]
+    return node.arg if node.op == O.CONST else node
 
 
 def _decide(a: UOp, relation: str, b: UOp | int) -> bool:
@@ -191,12 +191,12 @@ def _decide(a: UOp, relation: str, b: UOp | int) -> bool:
 
 def largest(size: UOp | int) -> int:
     """The largest value of a size."""
-    return size.vmax if isinstance(size, UOp) else size  # type: ignore[no-any-return]
+    return size.vmax if isinstance(size, UOp) else size
 
 
 def is_symbolic(shape: tuple[Any, ...]) -> bool:
     """Whether a shape holds a run-time size."""
-    return any([isinstance(n, UOp) for n in shape])
+    return any(isinstance(n, UOp) for n in shape)
 
 
 def stored_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
@@ -268,10 +268,10 @@ def const(value: Any, dtype: DType) -> UOp:
         key = (_EMPTY, dtype, struct.pack("<d", value))
     elif kind == "b":
         value = bool(value)
-        key = (_EMPTY, dtype, value)  # type: ignore[assignment]
+        key = (_EMPTY, dtype, value)
     else:
         value = int(value)
-        key = (_EMPTY, dtype, value)  # type: ignore[assignment]
+        key = (_EMPTY, dtype, value)
     table = _tables[O.CONST]
     found = table.get(key)
     if found is not None:
@@ -429,14 +429,16 @@ def _fill_ranges(root: UOp) -> None:
 def _ranges_of(node: UOp) -> frozenset[UOp]:
     op, src = node.op, node.src
     if op == O.RANGE:
-        return frozenset((node,)) | src[0]._ranges
+        own: frozenset[UOp] = frozenset((node,))
+        return own.union(src[0]._ranges)
     if not src:
         return _EMPTY
     if op == O.REDUCE or op == O.END:
         inner: frozenset[UOp] = src[0]._ranges
         for s in src[1:]:
             inner = inner | s._ranges
-        return inner.difference([s for s in src if s.op == O.RANGE])
+        closed = [s for s in src if s.op == O.RANGE]
+        return inner.difference(closed)
     first: frozenset[UOp] = src[0]._ranges
     if len(src) == 1:
         return first

@@ -49,7 +49,6 @@ def test_import_loads_no_compiler_and_no_small_dtypes() -> None:
     assert run(program) == "[]"
 
 
-@pytest.mark.xfail(strict=True, reason="the launcher's own code is compiled in every process")
 def test_a_warm_process_does_not_load_llvm(tmp_path: Path) -> None:
     program = (
         "import svod, sys\n"

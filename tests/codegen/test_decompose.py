@@ -134,7 +134,8 @@ def test_integer_powers_wrap() -> None:
     x, y = integers(dt.int32, 3000, 0), integers(dt.int32, 3000, 1) % 40 - 3
     got = run(O.POW, dt.int32, x, y, sources=[dt.int32, dt.int32])
     for a, n, g in zip(x.tolist(), y.tolist(), got.tolist(), strict=True):
-        assert g == (0 if n < 0 else (pow(a, n, 1 << 32) + (1 << 31)) % (1 << 32) - (1 << 31))
+        below = {1: 1, -1: -1 if n % 2 else 1}.get(a, 0)
+        assert g == (below if n < 0 else (pow(a, n, 1 << 32) + (1 << 31)) % (1 << 32) - (1 << 31))
 
 
 def test_operands_with_known_bounds_stay_one_node() -> None:
@@ -259,9 +260,9 @@ def test_narrow_functions_go_through_float32(dtype: DType) -> None:
 # The largest errors found in units of the last place, rounded up: float32, float64.
 ULPS: dict[str, tuple[float, float]] = {
     "RECIP": (0.5, 0.5), "RSQRT": (1.5, 1.5), "EXP": (0.9, 0.9), "EXP2": (0.9, 0.9),
-    "EXPM1": (1.5, 1.9), "LOG": (0.9, 0.9), "LOG2": (1.0, 1.0), "LOG1P": (1.5, 1.5),
-    "SIN": (1.6, 0.9), "COS": (1.6, 0.9), "TAN": (0.51, 1.2), "TANH": (1.5, 1.9),
-    "ERF": (1.1, 1.0), "SINH": (1.8, 1.8), "COSH": (1.9, 1.5), "ASIN": (1.4, 1.5),
+    "EXPM1": (1.5, 1.9), "LOG": (0.9, 0.9), "LOG2": (1.1, 1.1), "LOG1P": (1.5, 1.5),
+    "SIN": (1.6, 0.9), "COS": (1.6, 0.9), "TAN": (0.51, 1.2), "TANH": (1.6, 2.0),
+    "ERF": (1.2, 1.0), "SINH": (1.8, 1.8), "COSH": (1.9, 1.5), "ASIN": (1.4, 1.5),
     "ACOS": (1.1, 1.2), "ATAN": (1.4, 1.8), "ASINH": (0.51, 1.8), "ACOSH": (0.51, 1.8),
     "ATANH": (0.51, 2.0), "ATAN2": (1.6, 2.0), "POW": (0.54, 1.2), "FMOD": (0.0, 0.0),
 }  # fmt: skip

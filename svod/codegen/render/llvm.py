@@ -177,9 +177,7 @@ class LLVMRenderer:
             inner = node.src[1]
             # Of several loops around one accumulator only the innermost makes the update.
             value = self._value(inner) if node.src[-1] is r else self.current[acc]
-            self.lines[place] = (
-                f"  {phi} = phi {kind} [ {start}, %{entry} ], [ {value}, %{latch} ]"
-            )
+            self.lines[place] = f"  {phi} = phi {kind} [ {start}, %{entry} ], [ {value}, %{latch} ]"
             ends.append((node, acc, start, kind, value))
         self.lines.append(f"  br i1 {test}, label %loop{number}, label %done{number}")
         self.lines.append(f"done{number}:")
@@ -335,9 +333,7 @@ class LLVMRenderer:
         scalar = _memory_type(index.src[0].dtype.scalar)
         offsets = index.src[1]
         kind = type_name(offsets.dtype)
-        return self._emit(
-            f"getelementptr {scalar}, ptr {memory}, {kind} {self._value(offsets)}"
-        )
+        return self._emit(f"getelementptr {scalar}, ptr {memory}, {kind} {self._value(offsets)}")
 
     def _gate(self, index: UOp, lanes: int) -> str | None:
         if len(index.src) < 3:
@@ -420,14 +416,13 @@ class LLVMRenderer:
             )
             self.lines.append(f"  {call}")
         elif gate is None:
-            step = lanes * dtype.itemsize
-            if self.stream and step % 64 == 0 and factor_of(index.src[1]) * dtype.itemsize % 64 == 0:
+            start = factor_of(index.src[1]) * dtype.itemsize
+            place = self._address(index)
+            if self.stream and lanes * dtype.itemsize % 64 == 0 and start % 64 == 0:
                 self.streamed = True
-                self.lines.append(
-                    f"  store {kind} {value}, ptr {self._address(index)}, align 64, !nontemporal !0"
-                )
+                self.lines.append(f"  store {kind} {value}, ptr {place}, align 64, !nontemporal !0")
             else:
-                self.lines.append(f"  store {kind} {value}, ptr {self._address(index)}, align {align}")
+                self.lines.append(f"  store {kind} {value}, ptr {place}, align {align}")
         elif lanes > 1:
             call = self._call(
                 f"llvm.masked.store.{_memory_suffix(dtype)}.p0",
@@ -493,9 +488,7 @@ class LLVMRenderer:
             word = "fcmp" if is_float else "icmp"
             signed = operand.kind == "i"
             table = _ORDERED if is_float else (_SIGNED if signed else _UNSIGNED)
-            return self._emit(
-                f"{word} {table[op]} {type_name(operand)} {values[0]}, {values[1]}"
-            )
+            return self._emit(f"{word} {table[op]} {type_name(operand)} {values[0]}, {values[1]}")
         if op == O.WHERE:
             test = type_name(node.src[0].dtype)
             return self._emit(f"select {test} {values[0]}, {kind} {values[1]}, {kind} {values[2]}")
