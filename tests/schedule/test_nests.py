@@ -1,4 +1,4 @@
-"""Printed loop nests against golden files: after rangeify, and after the opts for simple kernels.
+"""Printed loop nests against golden files: after rangeify, and after single opts.
 
 A golden file is rewritten with ``GOLDEN=write`` in the environment of the tests; read the
 difference before keeping it.
@@ -14,14 +14,16 @@ import pytest
 
 import svod
 from svod import Tensor
+from svod.ir import ops as O
+from svod.ir.args import AxisKind
 from svod.ir.node import UOp
 from svod.ir.text import dump, parse
-from svod.optimize.heuristics import optimize
-from svod.optimize.machine import Machine
+from svod.optimize.graph import renumber
+from svod.optimize.opts import split, thread
 from tests.schedule.graphs import bodies, loop_nest
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-MACHINE = Machine(vector_bytes=64, registers=32, cores=2)
+LANE, UPCAST = AxisKind.LANE, AxisKind.UPCAST
 
 
 def floats(*shape: int) -> Tensor:
@@ -78,16 +80,28 @@ def test_the_loops_of_a_kernel_are_as_in_the_golden_file(name: str) -> None:
     assert parse(text) is nest
 
 
-@pytest.mark.parametrize("size", [64, 70])
-def test_lanes_and_their_rest_are_as_in_the_golden_file(size: int) -> None:
-    (body,) = bodies(floats(3, size).permute(1, 0) + 1)
-    kernel, opts = optimize(loop_nest(body), MACHINE)
-    text = "".join([f"# {opt}\n" for opt in opts]) + dump(kernel)
-    check(GOLDEN / f"optimize_lanes_{size}.txt", text)
+OPTS = {
+    "lanes_with_a_rest": (lambda: floats(3, 70) * 2, lambda n: split(n, loop(n, 70), 16, LANE)),
+    "lanes_of_a_sum": (lambda: floats(5, 70).sum(1), lambda n: split(n, loop(n, 70), 16, LANE)),
+    "tile_with_a_rest": (lambda: floats(5, 70).sum(1), lambda n: split(n, loop(n, 5), 2, UPCAST)),
+    "threads": (lambda: floats(7, 70).sum(1), lambda n: thread(n, loop(n, 7), 2)),
+    "threads_and_a_rest": (
+        lambda: floats(70, 9).permute(1, 0) + 1,
+        lambda n: thread(split(n, loop(n, 70), 16, LANE), loop(n, 4), 2),
+    ),
+}  # fmt: skip
 
 
-def test_a_row_sum_is_as_in_the_golden_file() -> None:
-    (body,) = bodies(floats(5, 70).sum(1))
-    kernel, opts = optimize(loop_nest(body), MACHINE)
-    text = "".join([f"# {opt}\n" for opt in opts]) + dump(kernel)
-    check(GOLDEN / "optimize_row_sum.txt", text)
+def loop(nest: UOp, size: int) -> UOp:
+    """The loop of this size; after a split of 70 by 16 the outer one has 4 steps."""
+    if size == 4:
+        nest = split(nest, loop(nest, 70), 16, LANE)
+    (found,) = [n for n in nest.toposort() if n.op == O.RANGE and n.vmax + 1 == size]
+    return found
+
+
+@pytest.mark.parametrize("name", OPTS)
+def test_the_loops_after_an_opt_are_as_in_the_golden_file(name: str) -> None:
+    build, opt = OPTS[name]
+    (body,) = bodies(build())
+    check(GOLDEN / f"opt_{name}.txt", dump(renumber(opt(loop_nest(body)))))
