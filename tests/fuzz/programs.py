@@ -330,8 +330,6 @@ class _Maker:
         names = list(S.FUNCTIONS)
         if kind is dt.bool_:
             return
-        if kind.bits == 64:
-            names = ["neg", "abs", "sqrt", "floor", "ceil", "trunc", "round"]
         if kind.kind in "iu":
             names = ["neg", "abs"] if self.random.random() < 0.7 else names
         self.add(f"unary {self.random.choice(names)}", (x,))
@@ -493,7 +491,7 @@ class _Maker:
     def composed(self) -> None:
         x = self.pick()
         value = self.values[x]
-        if not value.shape or not value.is_float or value.dtype.bits == 64:
+        if not value.shape or not value.is_float:
             return
         name = self.random.choice(("softmax", "normalize"))
         self.add(name, (x,), self.axis(value.shape))
