@@ -9,7 +9,7 @@ so what a loop writes again waits until the turn before is done with it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from svod.base.errors import BufferNotFound, EmptySchedule, GraphError
 from svod.device.buffer import Buffer
@@ -18,6 +18,7 @@ from svod.ir import ops as O
 from svod.ir.args import LocalArg, VarArg
 from svod.ir.node import UOp
 from svod.runtime.effects import effect_of, written_slots
+from svod.schedule.loops import KernelInvocation
 from svod.schedule.preschedule import PreSchedule, PreScheduleItem, create_pre_schedule
 
 InputBuffers = Mapping[int, Buffer]  # by the id of the BUFFER node
@@ -67,29 +68,35 @@ def instantiate(
     """Attach buffers and values to every invocation."""
     held: dict[int, Buffer] = {}
     templates = {item.id: _template(item, inputs, held, values or {}) for item in schedule.items}
-    items = []
-    for invocation in schedule.invocations:
-        template = templates.get(invocation.call)
-        if template is None:
-            raise GraphError(f"invocation of unknown kernel id {invocation.call}")
-        counters = invocation.fixedvars
-        items.append(
-            ScheduleItem(
-                template.call, template.body, template.buffers, template.buffer_ids,
-                {**template.fixedvars, **counters} if counters else template.fixedvars,
-                frozenset(counters), template.dependencies, [], template.alias_ids,
-                template.variables, template.written,
-            )
-        )  # fmt: skip
+    repeats = len(schedule.invocations) > len(templates)
+    items = [_invoked(templates, invocation, repeats) for invocation in schedule.invocations]
     if not items:
         raise EmptySchedule("there is nothing to compute")
-    if len(items) > len(schedule.items):
+    if repeats:
         _order_repeats(items)
     for output in schedule.outputs:
         if output.sn not in held and output.sn in inputs:
             held[output.sn] = inputs[output.sn]
     outputs = [output.sn for output in schedule.outputs]
     return ScheduleResult(items, outputs, held, frozenset(held.keys() & inputs.keys()))
+
+
+def _invoked(
+    templates: Mapping[int, ScheduleItem], invocation: KernelInvocation, repeats: bool
+) -> ScheduleItem:
+    """The template itself, or a copy of it with the loop counters; they share the buffers."""
+    template = templates.get(invocation.call)
+    if template is None:
+        raise GraphError(f"invocation of unknown kernel id {invocation.call}")
+    counters = invocation.fixedvars
+    if not counters and not repeats:
+        return template
+    return replace(
+        template,
+        fixedvars={**template.fixedvars, **counters},
+        loop_var_names=frozenset(counters),
+        instance_dependencies=[],
+    )
 
 
 def device_of(buffers: Sequence[Buffer]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 from svod.base.errors import VariableError
 from svod.dtype import types as dt
@@ -21,7 +22,8 @@ from svod.ir.node import UOp, make, substitute, toposort
 from svod.schedule.sizes import SIZED, map_nodes, replace_in_size
 
 CONTEXT = "schedule cache normalization"
-_LEAVES = frozenset({O.BUFFER, O.BUFFER_VIEW, O.DEVICE, O.CONST, O.DEFINE_VAR})
+_FIXED = frozenset({O.DEVICE, O.CONST, O.DEFINE_VAR, O.PARAM, O.LUNIQUE})
+_LEAVES = _FIXED | {O.BUFFER, O.BUFFER_VIEW, O.UNIQUE}
 _serial = attrgetter("sn")
 
 
@@ -44,13 +46,13 @@ def normalize(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
     """The graph without identities and values; ``context`` is named where two values disagree."""
-    order = _walk(sink)
+    order, leaves = _walk(sink)
     changed: dict[UOp, UOp] = {}
     parameters: list[UOp] = []
     values: dict[str, int] = {}
     buffers: set[UOp] = set()
     has_uniques = False
-    for node in order:  # in the order of the walk: slots depend on structure alone
+    for node in leaves:
         op = node.op
         if op == O.BUFFER:
             arg = ParamArg(len(parameters), (node.arg.size,))
@@ -63,12 +65,12 @@ def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
             changed[node] = make(O.PARAM, node.dtype, (device,), arg)
             if base.op == O.BUFFER:
                 buffers.add(base)
-        elif op == O.BIND and node.src[1].op == O.CONST:
+        elif op == O.BIND:
             bind_value(values, node, context)
             marks = (make(O.DEVICE, dt.void, (), "CPU"), node.src[0])  # graphs of n and m differ
             changed[node] = make(O.PARAM, node.dtype, marks, ParamArg(len(parameters), (0,)))
         else:
-            has_uniques = has_uniques or op == O.UNIQUE
+            has_uniques = True
             continue
         parameters.append(node)
     order.sort(key=_serial)
@@ -136,21 +138,28 @@ def is_placeholder(node: UOp) -> bool:
     return node.op == O.PARAM and bool(node.src)
 
 
-def _walk(sink: UOp) -> list[UOp]:
-    """Every node once, in an order that depends on structure alone; not below leaves."""
+def _walk(sink: UOp) -> tuple[list[UOp], list[UOp]]:
+    """Every node once: those that may change, and the leaves that have an identity or a value.
+
+    The order depends on structure alone.
+    """
     seen = {sink}
     stack = [sink]
-    order = []
+    order: list[UOp] = []
+    leaves: list[UOp] = []
     while stack:
         node = stack.pop()
-        order.append(node)
-        if node.op in _LEAVES or (node.op == O.BIND and node.src[1].op == O.CONST):
+        op = node.op
+        if op in _LEAVES or (op == O.BIND and node.src[1].op == O.CONST):
+            if op not in _FIXED:
+                leaves.append(node)
             continue
+        order.append(node)
         for s in reversed(node.src):  # the first source comes off the stack first
             if s not in seen:
                 seen.add(s)
                 stack.append(s)
-    return order
+    return order, leaves
 
 
 def _rebuild(
@@ -165,37 +174,44 @@ def _rebuild(
         return replace_in_size(size, {b: b.src[0] for b in binds}) if binds else size
 
     marks: dict[object, int] = {}
+    known = changed.get
     for node in order:
-        src = node.src
-        if not src and node.op not in SIZED:
-            continue
-        if node in changed:
-            continue
+        src, op, arg = node.src, node.op, node.arg
         if len(src) == 1:
             first = src[0]
-            new: tuple[UOp, ...] = (changed.get(first, first),)
+            new: tuple[UOp, ...] = (known(first, first),)
         else:
-            new = tuple([changed.get(s, s) for s in src])
-        arg = node.arg
-        if node.op in SIZED and _holds_nodes(arg):
-            arg = map_nodes(arg, unbound)
-        elif node.op == O.CONTIGUOUS and arg is not None:
-            arg = marks.setdefault(arg, len(marks))  # which tensor's it is, not whose object
-        elif node.op == O.BITCAST:
+            new = tuple([known(s, s) for s in src])
+        if op in SIZED:
+            if type(arg) is not int and _holds_nodes(arg):
+                arg = map_nodes(arg, unbound)
+        elif op == O.CONTIGUOUS:
+            if arg is not None:
+                arg = marks.setdefault(arg, len(marks))  # which tensor it is, not which object
+        elif op == O.BITCAST:
             arg = None  # what gradients think of it
         if new != src or arg is not node.arg:
-            changed[node] = make(node.op, node.dtype, new, arg)
+            changed[node] = make(op, node.dtype, new, arg)
 
 
-def _holds_nodes(arg: object) -> bool:
+def _holds_nodes(arg: Any) -> bool:
+    """Whether an argument may hold nodes: plain tuples of numbers, and of pairs, do not."""
     if type(arg) is not tuple:
-        return isinstance(arg, UOp | tuple)
-    return any(type(a) is not int and (type(a) is not tuple or _holds_nodes(a)) for a in arg)
+        return True
+    for a in arg:
+        kind = type(a)
+        if kind is tuple:
+            for b in a:
+                if type(b) is not int:
+                    return True
+        elif kind is not int:
+            return True
+    return False
 
 
 def _without_uniques(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
     """Stand-alone UNIQUEs as slots; those of buffers are gone by now."""
-    uniques = [n for n in _walk(sink) if n.op == O.UNIQUE]
+    uniques = [n for n in _walk(sink)[1] if n.op == O.UNIQUE]
     mapping = {n: make(O.LUNIQUE, dt.void, (), slot) for slot, n in enumerate(uniques)}
     return substitute((sink,), mapping)[0], tuple(uniques)
 

@@ -14,7 +14,7 @@ from svod.ir.node import UOp, toposort
 from svod.ir.symbolic import rebuild
 
 # The ops whose argument may hold nodes.
-SIZED = frozenset({O.RESHAPE, O.EXPAND, O.PAD, O.SHRINK, O.IOTA, O.CUSTOM_FUNCTION, O.PARAM})
+SIZED = frozenset({O.RESHAPE, O.EXPAND, O.PAD, O.SHRINK, O.IOTA, O.CUSTOM_FUNCTION})
 
 
 def map_nodes(arg: Any, change: Callable[[UOp], Any]) -> Any:
