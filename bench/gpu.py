@@ -1,0 +1,368 @@
+"""The bars of CUDA, measured by events and checked against float64: ``python bench/gpu.py``.
+
+Every case runs as a prepared plan on one GPU. Beside it, where it is installed, torch runs the same
+case eagerly and compiled, in the same process; otherwise the best time of the performance page is
+used and marked "page". ratio = best peer time / ours, so more is better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+import svod
+from svod import Tensor
+from svod.device.cuda.driver import context
+from svod.tensor.realize import prepare
+
+Array = np.ndarray[Any, Any]
+ROUNDS = 15
+WARM_SECONDS = 0.3
+RNG = np.random.default_rng(7)
+
+
+@dataclass
+class Result:
+    """One row of the table; times in milliseconds."""
+
+    name: str
+    ours: float
+    error: float
+    peer: float | None
+    peer_name: str
+    bar: float
+    note: str = ""
+    spread: float = 0.0
+    kernels: list[str] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float | None:
+        return None if self.peer is None else self.peer / self.ours
+
+    def line(self) -> str:
+        ratio = "" if self.ratio is None else f"{self.ratio:6.2f}"
+        peer = "" if self.peer is None else f"{self.peer:9.4f}"
+        return (
+            f"{self.name:28} {self.ours:9.4f} {peer:>9} {self.peer_name:>9} {ratio:>6} "
+            f"{self.bar:5.2f}  {self.error:9.2e}  {self.note}"
+        )
+
+
+def gpu_ms(run: Callable[[], object], repeat: int) -> tuple[float, float]:
+    """Median and spread of one run, by events on our stream."""
+    owner = context(0)
+    driver, stream = owner.use(), owner.stream
+    start, stop = (driver.handle("cuEventCreate", 0) for _ in range(2))
+    deadline = time.perf_counter() + WARM_SECONDS
+    while True:
+        for _ in range(3):
+            run()
+        owner.synchronize()
+        if time.perf_counter() > deadline:
+            break
+    times = []
+    for _ in range(ROUNDS):
+        driver.call("cuEventRecord", start, stream)
+        for _ in range(repeat):
+            run()
+        driver.call("cuEventRecord", stop, stream)
+        driver.call("cuEventSynchronize", stop)
+        times.append(driver.elapsed_ms(start, stop) / repeat)
+    return statistics.median(times), max(times) - min(times)
+
+
+def torch_ms(run: Callable[[], object], repeat: int) -> float:
+    """Median of one run of torch, by its events."""
+    import torch
+
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    deadline = time.perf_counter() + WARM_SECONDS
+    while time.perf_counter() < deadline:
+        for _ in range(3):
+            run()
+        torch.cuda.synchronize()
+    times = []
+    for _ in range(ROUNDS):
+        start.record()
+        for _ in range(repeat):
+            run()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) / repeat)
+    return statistics.median(times)
+
+
+def error_of(found: Array, wanted: Array) -> float:
+    """|found - wanted| / |wanted|, in float64; anything that is no number is infinite."""
+    found = np.asarray(found, np.float64)
+    if not np.isfinite(found).all():
+        return float("inf")
+    return float(np.linalg.norm(found - wanted) / (np.linalg.norm(wanted) or 1.0))
+
+
+class Bench:
+    """Cases over shared inputs."""
+
+    def __init__(self, use_torch: bool, use_compile: bool) -> None:
+        self.results: list[Result] = []
+        self.use_compile = use_compile
+        self.torch: Any = None
+        if use_torch:
+            try:
+                import torch
+
+                self.torch = torch if torch.cuda.is_available() else None
+            except ImportError:
+                self.torch = None
+
+    def on_gpu(self, array: Array, dtype: str | None = None) -> Tensor:
+        t = Tensor(array, device="CUDA")
+        return (t.cast(dtype) if dtype else t).contiguous().realize()
+
+    def for_torch(self, array: Array, dtype: str | None = None) -> Any:
+        if self.torch is None:
+            return None
+        t = self.torch.from_numpy(array).cuda()
+        return t.to(getattr(self.torch, dtype)) if dtype else t
+
+    def case(
+        self,
+        name: str,
+        ours: Tensor,
+        check: Callable[[Array], tuple[Array, Array]],
+        peer: Callable[[], object] | None,
+        page: float | None,
+        bar: float,
+        repeat: int = 10,
+        compiled: Callable[..., object] | None = None,
+        arguments: tuple[Any, ...] = (),
+        note: Callable[[float], str] = lambda ms: "",
+    ) -> None:
+        """One row: our plan, its values, the peer's best time."""
+        began = time.perf_counter()
+        plan = prepare([ours])
+        prepared = time.perf_counter() - began
+        for _ in range(3):
+            plan.execute()
+        buffer = plan.output_buffer()
+        assert buffer is not None
+        found = buffer.copyout().reshape(ours.shape)
+        if found.dtype.kind not in "fiub" or found.dtype.itemsize < 4:
+            found = found.astype(np.float32)
+        error = error_of(*check(found))
+        median, spread = gpu_ms(plan.execute, repeat)
+        best, peer_name = page, "page"
+        if self.torch is not None and peer is not None:
+            best, peer_name = torch_ms(peer, repeat), "eager"
+            if self.use_compile and compiled is not None:
+                fast = self.torch.compile(compiled)
+                fused = torch_ms(lambda: fast(*arguments), repeat)
+                if fused < best:
+                    best, peer_name = fused, "inductor"
+        kernels = [k.entry_point for k in plan.kernels()]
+        text = f"{note(median)}  prepare {prepared * 1e3:.0f} ms, {len(kernels)} kernels"
+        result = Result(name, median, error, best, peer_name, bar, text, spread, kernels)
+        self.results.append(result)
+        print(result.line(), flush=True)
+
+
+def bandwidth(nbytes: float) -> Callable[[float], str]:
+    return lambda ms: f"{nbytes / ms / 1e9:.2f} TB/s"
+
+
+def rate(flops: float) -> Callable[[float], str]:
+    return lambda ms: f"{flops / ms / 1e9:.1f} TFLOP/s"
+
+
+def memory_cases(b: Bench) -> None:
+    """Copies, maps and reductions."""
+    torch = b.torch
+    n = 64 << 20
+    arrays = [RNG.standard_normal(n, np.float32) for _ in range(4)]
+    a, bb, c, d = (b.on_gpu(x) for x in arrays)
+    ta, tb, tc, td = (b.for_torch(x) for x in arrays)
+    part = slice(0, 1 << 20)
+
+    def gelu64(x: Array) -> Array:
+        return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+    big = svod.cat([a, bb, c, d], dim=0).contiguous().realize()
+    tbig = None if torch is None else torch.cat([ta, tb, tc, td])
+    b.case(
+        "copy 1 GiB (negated)", -big,
+        lambda f: (f[part], -arrays[0][part].astype(np.float64)),
+        None if torch is None else lambda: tbig.clone(), 0.512, 0.95,
+        note=bandwidth(2 * big.numel() * 4),
+    )  # fmt: skip
+
+    def chain(p: Any, q: Any, r: Any, s: Any) -> Any:
+        return torch.nn.functional.gelu(p * q + r, approximate="tanh") * s
+
+    wanted = [x[part].astype(np.float64) for x in arrays]
+    b.case(
+        "gelu chain 64 M", (a * bb + c).gelu(approximate="tanh") * d,
+        lambda f: (f[part], gelu64(wanted[0] * wanted[1] + wanted[2]) * wanted[3]),
+        None if torch is None else lambda: chain(ta, tb, tc, td), 0.362, 0.95,
+        compiled=chain, arguments=(ta, tb, tc, td), note=bandwidth(5 * n * 4),
+    )  # fmt: skip
+    rows, columns = 16384, 8192
+    source = np.concatenate(arrays[:2]).reshape(rows, columns)
+    x = big.reshape(2, rows, columns)[0].contiguous().realize()
+    tx = None if torch is None else tbig.reshape(2, rows, columns)[0].contiguous()
+    nbytes = rows * columns * 4
+    exact = source.sum(dtype=np.float64)
+    scale = np.sqrt(source.size)  # of a sum of standard normal numbers
+    b.case(
+        "sum of all 128 M", x.sum(), lambda f: (f / scale + 1, np.array(exact / scale + 1)),
+        None if torch is None else lambda: tx.sum(), 0.142, 0.95,
+        compiled=lambda t: t.sum(), arguments=(tx,), note=bandwidth(nbytes),
+    )  # fmt: skip
+    b.case(
+        "sum of rows", x.sum(1), lambda f: (f[:64], source[:64].sum(1, dtype=np.float64)),
+        None if torch is None else lambda: tx.sum(1), 0.148, 0.95,
+        compiled=lambda t: t.sum(1), arguments=(tx,), note=bandwidth(nbytes),
+    )  # fmt: skip
+    b.case(
+        "sum of columns", x.sum(0), lambda f: (f[:64], source[:, :64].sum(0, dtype=np.float64)),
+        None if torch is None else lambda: tx.sum(0), 0.135, 0.95,
+        compiled=lambda t: t.sum(0), arguments=(tx,), note=bandwidth(nbytes),
+    )  # fmt: skip
+    head = source[:64].astype(np.float64)
+    powers = np.exp(head - head.max(1, keepdims=True))
+    b.case(
+        "softmax 16384x8192", x.softmax(-1),
+        lambda f: (f[:64], powers / powers.sum(1, keepdims=True)),
+        None if torch is None else lambda: torch.softmax(tx, -1), 0.331, 0.95,
+        compiled=lambda t: torch.softmax(t, -1), arguments=(tx,), note=bandwidth(2 * nbytes),
+    )  # fmt: skip
+    weight, bias = (RNG.standard_normal(columns, np.float32) for _ in range(2))
+    w, v = b.on_gpu(weight), b.on_gpu(bias)
+    tw, tv = b.for_torch(weight), b.for_torch(bias)
+    norm = (head - head.mean(1, keepdims=True)) / np.sqrt(head.var(1, keepdims=True) + 1e-5)
+
+    def layernorm(t: Any, p: Any, q: Any) -> Any:
+        return torch.nn.functional.layer_norm(t, (columns,), p, q, 1e-5)
+
+    b.case(
+        "layernorm 16384x8192", x.layer_norm(columns, w, v, 1e-5),
+        lambda f: (f[:64], norm * weight + bias),
+        None if torch is None else lambda: layernorm(tx, tw, tv), 0.293, 0.95,
+        compiled=layernorm, arguments=(tx, tw, tv), note=bandwidth(2 * nbytes),
+    )  # fmt: skip
+
+
+def matvec_case(b: Bench) -> None:
+    n = 16384
+    array = RNG.standard_normal((n, n), np.float32)
+    vector = RNG.standard_normal(n, np.float32)
+    x, y = b.on_gpu(array, "bfloat16"), b.on_gpu(vector, "bfloat16")
+    tx, ty = b.for_torch(array, "bfloat16"), b.for_torch(vector, "bfloat16")
+    head, exact = rounded(array[:256]), rounded(vector)
+    b.case(
+        "matvec 16384 bf16", x @ y, lambda f: (f[:256], head @ exact),
+        None if b.torch is None else lambda: tx @ ty, 0.145, 0.95,
+        compiled=lambda p, q: p @ q, arguments=(tx, ty), note=bandwidth(2 * n * n),
+    )  # fmt: skip
+
+
+def rounded(array: Array) -> Array:
+    """The values bfloat16 keeps, as float64."""
+    import ml_dtypes
+
+    return array.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def matmul_cases(b: Bench) -> None:
+    cases = [
+        ("float32", 4096, 4096, 4096, 2.77, 0.8), ("bfloat16", 4096, 4096, 4096, 0.187, 0.6),
+        ("float16", 4096, 4096, 4096, 0.200, 0.6), ("float32", 1000, 1111, 777, None, 0.5),
+        ("bfloat16", 1000, 1111, 777, None, 0.5), ("bfloat16", 1024, 1024, 1024, 0.022, 0.5),
+    ]  # fmt: skip
+    for dtype, m, n, k, page, bar in cases:
+        p, q = RNG.standard_normal((m, k), np.float32), RNG.standard_normal((k, n), np.float32)
+        x, y = b.on_gpu(p, dtype), b.on_gpu(q, dtype)
+        tx, ty = b.for_torch(p, dtype), b.for_torch(q, dtype)
+        if dtype == "bfloat16":
+            head, exact = rounded(p[:32]), rounded(q)
+        else:
+            kind = np.float16 if dtype == "float16" else np.float32
+            head, exact = (t.astype(kind).astype(np.float64) for t in (p[:32], q))
+        b.case(
+            f"matmul {dtype} {m}x{n}x{k}", x @ y,
+            lambda f, head=head, exact=exact: (f[:32], head @ exact),
+            None if b.torch is None else lambda tx=tx, ty=ty: tx @ ty, page, bar,
+            note=rate(2 * m * n * k),
+        )  # fmt: skip
+
+
+def graph_case(b: Bench) -> None:
+    """100 tiny dependent kernels as one replayed plan."""
+    array = RNG.standard_normal(1024, np.float32)
+    t = b.on_gpu(array)
+    wanted = array.astype(np.float64)
+    for _ in range(100):
+        t = (t * 0.5 + 1.0).contiguous()
+        wanted = wanted * 0.5 + 1.0
+    peer = None
+    if b.torch is not None:
+        torch = b.torch
+        source = b.for_torch(array)
+
+        def chain() -> Any:
+            value = source
+            for _ in range(100):
+                value = torch.add(1.0, value, alpha=0.5)
+            return value
+
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            chain()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            chain()
+        peer = graph.replay
+    b.case("100 tiny kernels", t, lambda f: (f, wanted), peer, 0.109, 1.0)
+
+
+GROUPS = {
+    "memory": memory_cases,
+    "matvec": matvec_case,
+    "matmul": matmul_cases,
+    "graph": graph_case,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}")
+    parser.add_argument("--no-torch", action="store_true", help="compare with the stored times")
+    parser.add_argument("--no-compile", action="store_true", help="torch eagerly only")
+    parser.add_argument("--json", help="write the results there too")
+    options = parser.parse_args()
+    facts = context(0).facts
+    print(f"{facts.name}, driver {facts.driver}, {facts.multiprocessors} multiprocessors")
+    head = f"{'case':28} {'ours ms':>9} {'peer ms':>9} {'peer':>9} {'ratio':>6} {'bar':>5}"
+    print(f"{head}  {'error':>9}", flush=True)
+    bench = Bench(not options.no_torch, not options.no_compile)
+    for name in options.groups or GROUPS:
+        try:
+            GROUPS[name](bench)
+        except Exception as problem:
+            print(f"{name}: {type(problem).__name__}: {problem}", flush=True)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([asdict(r) for r in bench.results], file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
