@@ -193,6 +193,9 @@ class Knobs:
         affects_numerics=True,
     )
     verify = _flag(False, "Check the graph after every stage.")
+    origins = _flag(
+        True, "Remember which line of user code made each tensor, for kernels and errors."
+    )
     beam = _integer(
         0,
         "The width of the search for better loops; 0 uses the heuristics alone.",

@@ -40,6 +40,7 @@ class UOp:
         "dtype",
         "nf",
         "op",
+        "origin",
         "sn",
         "src",
         "vmax",
@@ -54,6 +55,7 @@ class UOp:
     vmax: Any
     sn: int
     nf: int  # bit set of rewriters for which this node is in normal form
+    origin: Any  # (file, line) of the user's code, or the number of the node that stands for it
     _shape: Any  # filled when first asked for, as are the next two
     _ranges: Any
     _hash: Any
@@ -246,6 +248,7 @@ def _insert(
     node.src = src
     node.arg = arg
     node.nf = 0
+    node.origin = None
     node._shape = None
     node._ranges = None
     node._hash = None

@@ -109,6 +109,7 @@ class PreparedKernel:
     buffer_ptrs: list[int] = field(default_factory=list)  # filled by `build()`
     buffer_ids: list[int] = field(default_factory=list)  # filled by `build()`
     runtime_vars: tuple[RuntimeVar, ...] | None = None  # found in `ast` where not given
+    origin: tuple[str, int] | None = None  # file and line of the user's code it computes
 
     def __post_init__(self) -> None:
         if self.runtime_vars is None:

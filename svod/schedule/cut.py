@@ -9,6 +9,7 @@ Order lives in AFTER: a read of a stored value is ``AFTER(BUFFER, CALL)``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
@@ -40,6 +41,7 @@ class _Cutter:
         self.stored = decide_storage(sink)
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.device: dict[UOp, str] = {}
+        self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it
         self.last_write: dict[UOp, UOp] = {}
         self.local = 0
@@ -48,6 +50,7 @@ class _Cutter:
     def run(self) -> Cut:
         order = list(depth_first(self.sink))
         self._propagate_devices(order)
+        self._propagate_lines(order)
         pending = [n for n in order if n in self.stored]
         for node in self._ordered(pending):
             self._emit(node)
@@ -118,6 +121,18 @@ class _Cutter:
             and not (n is node and node.op == O.ASSIGN and s is node.src[0])
         }
 
+    def _propagate_lines(self, order: list[UOp]) -> None:
+        """What has no line of user code belongs to the line of what was made from it."""
+        lines = self.lines
+        for node in reversed(order):
+            line = node.origin
+            if line is None:
+                line = lines.get(node)
+            if line is not None:
+                lines[node] = line
+                for s in node.src:
+                    lines.setdefault(s, line)
+
     def _propagate_devices(self, order: list[UOp]) -> None:
         device = self.device
         for n in order:
@@ -150,6 +165,13 @@ class _Cutter:
         raise GraphError(f"no storage was decided for {node!r}")
 
     def _emit(self, node: UOp) -> None:
+        first = len(self.cut.calls)
+        self._emit_calls(node)
+        for call in self.cut.calls[first:]:
+            if call.origin is None:
+                call.origin = self.lines.get(node)
+
+    def _emit_calls(self, node: UOp) -> None:
         if node.op == O.ASSIGN:
             self._emit_assign(node)
             return

@@ -36,6 +36,7 @@ class Normalization:
     buffers: tuple[UOp, ...]  # every BUFFER of the graph once, the oldest first
     uniques: tuple[UOp, ...] = ()  # by slot of the LUNIQUE that stands for it
     values: dict[str, int] = field(default_factory=dict)  # of bound variables
+    origins: dict[int, Any] = field(default_factory=dict)  # user lines by number of node
 
 
 def normalize(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -80,7 +81,18 @@ def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
     if has_uniques:
         root, uniques = _without_uniques(root)
     ordered = tuple(sorted(buffers, key=_serial))
-    return Normalization(root, tuple(parameters), ordered, uniques, values)
+    return Normalization(root, tuple(parameters), ordered, uniques, values, _origins(changed))
+
+
+def _origins(changed: dict[UOp, UOp]) -> dict[int, Any]:
+    """This call's lines of user code; the normalised nodes carry only numbers to find them by."""
+    found: dict[int, Any] = {}
+    for node, new in changed.items():
+        if node.origin is not None:
+            found[new.sn] = node.origin
+            if new.origin is None:
+                new.origin = new.sn
+    return found
 
 
 def bind_value(values: dict[str, int], bind: UOp, context: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from operator import index as as_index
+from sys import _getframe
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import ref
@@ -140,6 +141,7 @@ class Core:
 
 _class: type[Any] = Core  # tensor.py puts Tensor here; results are always plain tensors
 _new = object.__new__
+_frame: Callable[[int], Any] = _getframe
 _add = registry._add
 _discard = registry._discard
 
@@ -156,7 +158,20 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
     t.uop = uop
     t._device = device
     _add(ref(t, _discard))
+    if uop.origin is None and knobs.origins:
+        uop.origin = _user_line()
     return t  # type: ignore[no-any-return]
+
+
+def _user_line() -> tuple[str, int] | None:
+    """File and line of the first caller outside Svod."""
+    frame = _frame(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name[:5] != "svod." and name != "svod":
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return None
 
 
 def default_device() -> str:

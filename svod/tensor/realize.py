@@ -211,7 +211,20 @@ def _plan(
     inputs = input_buffers(found.parameters)
     ready = instantiate(restored(schedule, found), inputs, found.values)
     ports = None if names is None else _port_names(found, pending, *names)
-    return prepare_plan(ready, config, ports), found
+    plan = prepare_plan(ready, config, ports)
+    if knobs.origins:
+        _trace_kernels(plan, schedule, found)
+    return plan, found
+
+
+def _trace_kernels(plan: ExecutionPlan, schedule: PreSchedule, found: Normalization) -> None:
+    """Tell every kernel of the plan which line of user code it computes."""
+    lines: dict[int, Any] = {}
+    for item in schedule.items:
+        origin = item.call.origin
+        lines[item.id] = found.origins.get(origin) if isinstance(origin, int) else origin
+    for kernel in plan.prepared_kernels():
+        kernel.origin = lines.get(kernel.id)
 
 
 def _normalized(tensors: Sequence[Tensor], context: str) -> Normalization:
