@@ -90,7 +90,11 @@ def test_S119_the_environment_turns_it_off_for_the_process():
     for value, expected in (("1", "(0, 0, 0)"), ("0", "(1, 1, 1)")):
         environment = {**os.environ, "SVOD_DISABLE_SCHEDULE_CACHE": value}
         found = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=90
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
         )
         assert found.stdout.strip() == expected, found.stderr
 
@@ -106,7 +110,9 @@ def test_S120_the_key_is_structure_and_compiler(clean):
     one = pre_schedule(graph, "CPU", compiler="one")
     assert pre_schedule(graph, "CPU", compiler="one") is one
     assert pre_schedule(graph, "CPU", compiler="two") is not one
-    assert graph.sink.content_hash == normalization(sink(B.unary(O.NEG, buffer()))).sink.content_hash
+    assert (
+        graph.sink.content_hash == normalization(sink(B.unary(O.NEG, buffer()))).sink.content_hash
+    )
 
 
 def test_Q11_S120_caches_are_bounded_and_counted(monkeypatch, clean):

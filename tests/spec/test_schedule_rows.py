@@ -128,7 +128,7 @@ def test_S204_source_dependencies_go_through_orders_and_shards():
 
 
 def test_S205_an_argument_that_is_no_memory_is_refused():
-    with pytest.raises(GraphError, match="must resolve to AFTER/BUFFER/PARAM.*got CONST"):
+    with pytest.raises(GraphError, match=r"must resolve to AFTER/BUFFER/PARAM.*got CONST"):
         source_calls(const(1.0, dt.float32))
 
 
@@ -346,7 +346,7 @@ def chain():
 
 
 def test_S221_an_item_holds_a_call_and_no_buffers():
-    graph, source, between, out, one, two = chain()
+    graph, source, between, out, one, _two = chain()
     first, second = create_pre_schedule(graph).items
     assert first.call is one and first.body is one.src[0] and first.id == one.sn
     assert first.arguments == (between, source) and first.dependencies == ()
@@ -356,7 +356,7 @@ def test_S221_an_item_holds_a_call_and_no_buffers():
 
 
 def test_S222_a_pre_schedule_has_items_invocations_and_outputs():
-    graph, _, between, out, one, two = chain()
+    _graph, _, between, out, one, two = chain()
     schedule = create_pre_schedule(sink(after(out, two), after(between, one)))
     assert [i.call for i in schedule.items] == [one, two]
     assert [i.call for i in schedule.invocations] == [one.sn, two.sn]
@@ -401,7 +401,7 @@ def test_S226_no_calls_and_cycles_are_errors():
 
 
 def test_S227_outputs_are_the_buffers_of_the_roots():
-    graph, _, _, out, _, two = chain()
+    _graph, _, _, out, _, two = chain()
     viewed = B.reshape(after(out, two), (2, 2))
     assert create_pre_schedule(sink(viewed)).outputs == (out,)
     assert create_pre_schedule(after(out, two)).outputs == (out,), "a root that is no SINK"
@@ -539,7 +539,7 @@ def test_S238_local_memory_without_a_size_is_refused():
 
 
 def test_S239_inputs_first_then_what_exists_then_new_memory():
-    graph, source, between, out, *_ = chain()
+    graph, source, between, _out, *_ = chain()
     given = held(between, 9, 9, 9, 9)
     result = create_schedule(graph, {between.sn: given})
     first, second = result.items
