@@ -169,7 +169,7 @@ class _Cutter:
         self._emit_calls(node)
         for call in self.cut.calls[first:]:
             if call.origin is None:
-                call.origin = self.lines.get(node)
+                call.origin = self.lines.get(node) or self.lines.get(node.src[0])
 
     def _emit_calls(self, node: UOp) -> None:
         if node.op == O.ASSIGN:

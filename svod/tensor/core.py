@@ -25,6 +25,7 @@ from svod.dtype.casts import pack_const
 from svod.dtype.promotion import promote, result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
+from svod.ir import ops as O
 from svod.ir.node import UOp, const
 from svod.tensor import registry
 
@@ -159,7 +160,10 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
     t._device = device
     _add(ref(t, _discard))
     if uop.origin is None and knobs.origins:
-        uop.origin = _user_line()
+        uop.origin = line = _user_line()
+        while uop.op in O.MOVEMENT and uop.src[0].origin is None:  # later merges may drop these
+            uop = uop.src[0]
+            uop.origin = line
     return t  # type: ignore[no-any-return]
 
 
