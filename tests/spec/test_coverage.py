@@ -1,0 +1,54 @@
+"""Every row of the checklist has a test that names it, or a reason in pending.txt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.spec.checklist import PAGE, named_rows, naming_tests, page, pending, rows
+
+ROOT = Path(__file__).parents[2]
+ALL = [
+    *(f"S{n}" for n in range(1, 274)),
+    *(f"T{n}" for n in range(1, 22)),
+    *(f"Q{n}" for n in range(1, 19)),
+]
+
+
+def test_the_list_of_rows_is_complete():
+    assert list(rows()) == ALL
+
+
+def test_every_row_has_a_test_or_a_reason():
+    missing = [row for row in rows() if row not in naming_tests() and row not in pending()]
+    assert missing == [], f"rows without a test: {', '.join(missing)}"
+
+
+def test_no_row_is_pending_that_has_a_test():
+    stale = [row for row in pending() if row in naming_tests() or row not in rows()]
+    assert stale == [], f"take these out of pending.txt: {', '.join(stale)}"
+
+
+def test_every_pending_row_has_a_reason():
+    assert all(len(reason) > 10 for reason in pending().values())
+
+
+def test_no_test_names_a_row_that_does_not_exist():
+    unknown = {row: found for row, found in naming_tests().items() if row not in rows()}
+    assert unknown == {}
+
+
+def test_rows_live_in_files_that_exist():
+    places = {row.where for row in rows().values()} - {"-"}
+    assert [p for p in sorted(places) if not (ROOT / "svod" / p).is_file()] == []
+    assert [r.id for r in rows().values() if r.where == "-" and r.id not in pending()] == []
+
+
+def test_row_numbers_are_read_from_names():
+    assert named_rows("test S45 T12 Q5 and S1-S3, not XS9 or S12x4") == [
+        "S45", "T12", "Q5", "S1", "S2", "S3",
+    ]  # fmt: skip
+    assert named_rows("s4 S T1") == ["T1"]
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.spec.checklist"
