@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from svod.base.knobs import knobs
 from svod.base.log import debug
@@ -26,6 +27,7 @@ from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp, const, make
 from svod.optimize.gpu import GpuMachine, optimize_gpu
+from svod.optimize.gpu_tile import is_tile
 from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
 from svod.schedule.rangeify import rangeify
@@ -37,6 +39,14 @@ LOWERING = (
     ("separate", separate_loops),
     ("order", order_offsets),
 )
+
+
+class GpuText(NamedTuple):
+    """A module of one kernel."""
+
+    source: str
+    align: int  # bytes all pointers must be aligned to
+    shared: int  # bytes of shared memory that the launch provides
 
 
 @dataclass(slots=True)
@@ -57,8 +67,8 @@ class GpuKernel:
     flops: int
     bytes: int
 
-    def text(self, aligned: bool = True) -> tuple[str, int]:
-        """The module's text, and how many bytes its arguments must be aligned to."""
+    def text(self, aligned: bool = True) -> GpuText:
+        """The module's text, and what its launch must provide."""
         renderer = NvptxRenderer(aligned)
         with span("render"):
             function = renderer.render_kernel(
@@ -66,7 +76,8 @@ class GpuKernel:
                 self.writes, self.threads,
             )  # fmt: skip
         debug(5, function)
-        return nvptx_module([function], renderer.shared, renderer.declarations), renderer.widest
+        module = nvptx_module([function], renderer.shared, renderer.declarations)
+        return GpuText(module, renderer.widest, renderer.dynamic_bytes)
 
 
 def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
@@ -101,7 +112,7 @@ def lower_gpu(body: UOp, kernel: UOp, opts: tuple[Opt, ...], flops: int, moved: 
     name = kernel_name(body)
     return GpuKernel(
         name, f"{name}_{kernel.content_hash[:10]}", body, kernel, opts, loops, slots,
-        sorted(variables, key=lambda v: v.name), _slots(nodes, O.STORE), _slots(nodes, O.LOAD),
+        sorted(variables, key=lambda v: v.name), _slots(nodes, O.STORE), _reads(nodes),
         prod(sizes.values()), flops, moved,
     )  # fmt: skip
 
@@ -129,6 +140,11 @@ def _as_uint32(node: UOp) -> UOp:
     if node.op == O.CONST:
         return const(node.arg, dt.uint32)
     return make(O.CAST, dt.uint32, (node,))
+
+
+def _reads(nodes: list[UOp]) -> tuple[int, ...]:
+    tiles = [s for n in nodes if is_tile(n) for s in n.src if s.op == O.PARAM]
+    return tuple(sorted({*_slots(nodes, O.LOAD), *[s.arg.slot for s in tiles]}))
 
 
 def _slots(nodes: list[UOp], op: int) -> tuple[int, ...]:

@@ -38,6 +38,7 @@ from svod.ir.symbolic import (
     num,
     sub,
 )
+from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import extent, new_range, renumber, replace_all, stride
 from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
@@ -82,7 +83,10 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
     sink = merge_adjacent(sink)
     applied: list[Opt] = []
     if len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
-        planned = _shared_reduction(sink, machine, applied)
+        has_wgmma = machine.capability == (9, 0)
+        planned = optimize_tile(sink, machine.multiprocessors, has_wgmma, applied)
+        if planned is None:
+            planned = _shared_reduction(sink, machine, applied)
         if planned is not None:
             return renumber(planned), tuple(applied)
     ends = [_outputs(sink, end, applied) for end in sink.src]
@@ -290,7 +294,7 @@ def _shared(end: UOp, thread: UOp, threads: int, lanes: int, fold: _Fold) -> UOp
         node = waiting[0]
         walk = _Walk(end, list(node.src[1:]), thread, threads, lanes, AxisKind.UNROLL)
         part = _partial(node, walk)
-        done.add(part)
+        done.update([n for n in part.toposort() if n.op == O.REDUCE])  # what is inside stays
         end = replace_all(end, {node: fold(node.arg, part)})
 
 

@@ -137,6 +137,7 @@ class CudaPlan(FlatPlan):
                 addresses = [start + 8 * (node.first + i) for i in range(count)]
                 node.places = (ctypes.c_void_p * max(1, count))(*addresses)
                 node.params = KernelNodeParams()
+                node.params.shared = node.program.shared
                 node.params.params = ctypes.addressof(node.places)
                 node.params.block_x, node.params.block_y, node.params.block_z = node.block
         self.run = self._run_all
@@ -277,13 +278,18 @@ class CudaPlan(FlatPlan):
                 if node.program is not None:
                     self._fill(node)
                     driver.call(
-                        "cuGraphExecKernelNodeSetParams_v2", step.executable, node.handle,
+                        "cuGraphExecKernelNodeSetParams_v2",
+                        step.executable,
+                        node.handle,
                         byref(node.params),
                     )
                 else:
                     driver.call(
-                        "cuGraphExecMemcpyNodeSetParams", step.executable, node.handle,
-                        byref(self._copy_params(node)), self._context.handle,
+                        "cuGraphExecMemcpyNodeSetParams",
+                        step.executable,
+                        node.handle,
+                        byref(self._copy_params(node)),
+                        self._context.handle,
                     )
         self._applied = now
 
@@ -309,7 +315,9 @@ class CudaPlan(FlatPlan):
             return
         function = node.program.function_for(words[node.first : node.first + node.inputs])
         grid = words[node.last - 3 : node.last]
-        code = driver.launch(function, *grid, *node.block, 0, stream, node.places, None)
+        code = driver.launch(
+            function, *grid, *node.block, node.program.shared, stream, node.places, None
+        )
         if code:
             name = node.program.name
             raise driver.fault(f"launching {name} with grid {list(grid)}, block {node.block}", code)

@@ -49,7 +49,7 @@ def kernels(*results: Tensor) -> list[GpuKernel]:
 
 
 def ptx(code: GpuKernel, aligned: bool = True) -> str:
-    return emit_ptx(code.text(aligned)[0], ARCH)
+    return emit_ptx(code.text(aligned).source, ARCH)
 
 
 def assemble(texts: list[str], folder: Path) -> str:

@@ -20,6 +20,7 @@ from svod.codegen.render.llvm import (
     factor_of,
     type_name,
 )
+from svod.codegen.render.tiles import emit_tile
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -39,6 +40,9 @@ class NvptxRenderer(LLVMRenderer):
         self.aligned = aligned
         self.shared: list[str] = []
         self.widest = 1  # bytes of the widest access that rests on aligned arguments
+        self.resident = 1  # blocks a multiprocessor must be able to hold at once
+        self.dynamic_bytes = 0  # of shared memory that the launch provides
+        self._tiles: dict[UOp, list[str]] = {}
         self._exchanged: dict[tuple[UOp, str], str] = {}
         self._depth = 0
         self._written: frozenset[int] = frozenset()
@@ -64,6 +68,8 @@ class NvptxRenderer(LLVMRenderer):
         parameters += [f"i64 %n{i}" for i in range(len(variables))]
         body = "\n".join([*self.scratch, *self.lines])
         attributes = f'nounwind "nvvm.maxntid"="{threads}"'
+        if self.resident > 1:
+            attributes += f' "nvvm.minctasm"="{self.resident}"'
         return (
             f"define ptx_kernel void @{name}({', '.join(parameters)}) {attributes} {{\n"
             f"entry:\n{body}\n  ret void\n}}\n"
@@ -81,6 +87,11 @@ class NvptxRenderer(LLVMRenderer):
             return
         if node.op == O.SPECIAL:
             self.names[node] = self._special(node)
+        elif node.op == O.BARRIER and node.arg[0] == "tile":
+            self._tiles[node] = emit_tile(self, node)
+            self.names[node] = self._tiles[node][0]
+        elif node.op == O.BARRIER and node.arg[0] == "piece":
+            self.names[node] = self._piece(node)
         elif node.op == O.BARRIER:
             value = self._value(node.src[0])
             if node.arg[0] == "shuffle":
@@ -89,6 +100,29 @@ class NvptxRenderer(LLVMRenderer):
                 self.names[node] = self._exchange(node, value, *node.arg)
         else:
             super()._node(node)
+
+    def _piece(self, node: UOp) -> str:
+        """Some sums of a tile as one value."""
+        tile, first = node.src[0], node.arg[1]
+        while tile.op == O.BROADCAST:
+            tile = tile.src[0]
+        self._value(tile)
+        sums = self._tiles[tile]
+        if node.dtype.lanes == 1:
+            return sums[first]
+        value = "poison"
+        for i in range(node.dtype.lanes):
+            kind = type_name(node.dtype)
+            value = self._emit(f"insertelement {kind} {value}, float {sums[first + i]}, i64 {i}")
+        return value
+
+    def dynamic_shared(self, nbytes: int) -> str:
+        """The address of shared memory that the launch provides, aligned to 1024 bytes."""
+        self.dynamic_bytes = nbytes + 1024
+        self.shared.append("@dynamic_shared = external addrspace(3) global [0 x i8], align 16")
+        start = self._emit(f"ptrtoint {SHARED} @dynamic_shared to i32")
+        up = self._emit(f"add i32 {start}, 1023")
+        return self._emit(f"and i32 {up}, -1024")
 
     def _special(self, node: UOp) -> str:
         kind, axis = node.arg[0], "xyz"[int(node.arg[-1])]

@@ -22,7 +22,7 @@ from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu
 from svod.device.cpu.compiler import object_store
-from svod.device.cuda.driver import Context, context
+from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
 from svod.ir.node import UOp
@@ -33,7 +33,7 @@ PTX_VERSION: Final = "ptx80"
 # What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
 ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
-_ALIGN = re.compile(r"^; align (\d+)$", re.MULTILINE)
+_NEEDS = re.compile(r"^; align (\d+) shared (\d+)$", re.MULTILINE)
 
 
 def architecture(capability: tuple[int, int]) -> str:
@@ -70,11 +70,11 @@ class CudaRenderer:
 
 def spec_of(code: GpuKernel) -> ProgramSpec:
     """What the device layer knows of a kernel."""
-    text, align = code.text()
+    text = code.text()
     sizes = derive_metadata(code.kernel)
     return ProgramSpec(
         name=code.symbol,
-        src=f"; align {align}\n{text}",
+        src=f"; align {text.align} shared {text.shared}\n{text.source}",
         device="CUDA",
         ast=code.body,
         global_size=sizes.global_size,
@@ -113,28 +113,35 @@ class CudaModule:
         with span("load"):
             self.handle = owner.use().load_module(code)
 
-    def function(self, name: str) -> int:
-        return self.context.use().handle("cuModuleGetFunction", self.handle, name.encode())
+    def function(self, name: str, shared: int) -> int:
+        """A kernel that may be launched with this much shared memory."""
+        driver = self.context.use()
+        found = driver.handle("cuModuleGetFunction", self.handle, name.encode())
+        if shared:
+            driver.call("cuFuncSetAttribute", found, FUNCTION_DYNAMIC_SHARED, shared)
+        return found
 
 
 class CudaProgram:
-    """One kernel that can be launched; ``variants`` are its forms by required alignment."""
+    """One kernel that can be launched, in two forms: with wide accesses, and without."""
 
-    __slots__ = ("_body", "_module", "_plain", "align", "compiler", "context", "function", "name")
+    __slots__ = (
+        "_body", "_module", "_plain", "align", "compiler", "context", "function", "name", "shared",
+    )  # fmt: skip
 
     def __init__(
         self,
         name: str,
         module: CudaModule,
-        align: int,
+        needs: tuple[int, int],  # alignment of pointers, bytes of shared memory
         body: UOp,
         renderer: CudaRenderer,
         compiler: CudaCompiler,
     ) -> None:
         self.name = name
         self.context = module.context
-        self.function = module.function(name)
-        self.align = align
+        self.align, self.shared = needs
+        self.function = module.function(name, self.shared)
         self.compiler = compiler
         self._module = module
         self._body: tuple[UOp, CudaRenderer] = (body, renderer)
@@ -152,9 +159,9 @@ class CudaProgram:
         if self._plain is None:
             body, renderer = self._body
             code = renderer.code(body)
-            text, _ = code.text(aligned=False)
-            module = CudaModule(self.context, ptx_for(text, self.compiler.arch))
-            self._plain = (module, module.function(code.symbol))
+            text = code.text(aligned=False)
+            module = CudaModule(self.context, ptx_for(text.source, self.compiler.arch))
+            self._plain = (module, module.function(code.symbol, text.shared))
         return self._plain[1]
 
     def __call__(
@@ -171,7 +178,9 @@ class CudaProgram:
         grid, block = global_size or (1, 1, 1), local_size or (1, 1, 1)
         function = self.function_for(buffers)
         driver = self.context.use()
-        code = driver.launch(function, *grid, *block, 0, self.context.stream, places, None)
+        code = driver.launch(
+            function, *grid, *block, self.shared, self.context.stream, places, None
+        )
         if code:
             raise driver.fault(f"launching {self.name} with grid {grid} and block {block}", code)
 
@@ -186,10 +195,10 @@ def toolchain(number: int) -> Toolchain:
     compiler = CudaCompiler(architecture(facts.capability))
 
     def load(compiled: CompiledSpec) -> CudaProgram:
-        found = _ALIGN.search(compiled.src or "")
-        align = int(found.group(1)) if found else 1
+        found = _NEEDS.search(compiled.src or "")
+        needs = (int(found.group(1)), int(found.group(2))) if found else (1, 0)
         module = CudaModule(owner, compiled.bytes)
-        return CudaProgram(compiled.name, module, align, compiled.ast, renderer, compiler)
+        return CudaProgram(compiled.name, module, needs, compiled.ast, renderer, compiler)
 
     return Toolchain(((renderer, compiler),), load)
 

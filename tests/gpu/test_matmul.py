@@ -1,0 +1,59 @@
+"""Tiles of matmul on the GPU: layouts, borders, batches, what follows the sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from svod import Tensor
+
+KINDS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
+ROUNDING = {"float32": 2e-6, "bfloat16": 5e-3, "float16": 6e-4}
+SIZES = [(128, 256, 64), (256, 128, 192), (130, 258, 66), (1000, 1111, 777), (64, 64, 512)]
+Array = np.ndarray[Any, Any]
+
+
+def operands(kind: str, *shapes: tuple[int, ...]) -> list[Array]:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(shape).astype(KINDS[kind]) for shape in shapes]
+
+
+def check(found: Tensor, wanted: Array, kind: str) -> None:
+    values = found.numpy().astype(np.float64)
+    error = np.linalg.norm(values - wanted) / np.linalg.norm(wanted)
+    assert error < ROUNDING[kind], f"relative error {error}"
+    assert np.abs(values - wanted).max() < 40 * ROUNDING[kind] * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_layouts_and_borders(kind: str, turned: str, size: tuple[int, int, int]) -> None:
+    m, n, k = size
+    a, b = operands(kind, (k, m) if "a" in turned else (m, k), (n, k) if "b" in turned else (k, n))
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    x, y = x.T if "a" in turned else x, y.T if "b" in turned else y
+    a, b = a.T if "a" in turned else a, b.T if "b" in turned else b
+    check(x @ y, a.astype(np.float64) @ b.astype(np.float64), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_and_what_follows_the_sum(kind: str) -> None:
+    a, b, c = operands(kind, (3, 4, 200, 96), (3, 4, 96, 136), (136,))
+    x, y, z = (Tensor(t).realize() for t in (a, b, c))
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    check(x @ y, wanted, kind)
+    total = wanted.astype(KINDS[kind]).astype(np.float64) + c.astype(np.float64)
+    check((x @ y + z).relu(), np.maximum(total, 0), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operands_that_are_not_aligned(kind: str) -> None:
+    a, b = operands(kind, (129, 128), (128, 192))
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    flat = x.reshape(-1)[1 : 1 + 128 * 128].reshape(128, 128)
+    wanted = a.reshape(-1)[1 : 1 + 128 * 128].reshape(128, 128).astype(np.float64)
+    check(flat @ y, wanted @ b.astype(np.float64), kind)
