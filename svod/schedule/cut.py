@@ -31,7 +31,40 @@ class Cut:
 
 def cut(sink: UOp, default_device: str) -> Cut:
     """Decide what is stored and make one call per stored value."""
-    return _Cutter(sink, default_device).run()
+    while True:
+        try:
+            return _Cutter(sink, default_device).run()
+        except _Overwritten as found:
+            sink = _with_copy(sink, found.base)
+
+
+class _Overwritten(Exception):
+    """Kernels that read a buffer can not all come before the one that writes it."""
+
+    def __init__(self, base: UOp) -> None:
+        super().__init__(repr(base))
+        self.base = base
+
+
+def _with_copy(sink: UOp, base: UOp) -> UOp:
+    """The graph with a copy of the buffer's old values for everything that reads them."""
+    done: dict[UOp, UOp] = {base: make(O.CONTIGUOUS, base.dtype, (base,))}
+    for node in sink.toposort():
+        if node in done:
+            continue
+        src = tuple([done[s] for s in node.src])
+        if node.op == O.ASSIGN:
+            src = (_target_of(node.src[0], done), src[1])
+        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def _target_of(target: UOp, done: dict[UOp, UOp]) -> UOp:
+    """The place an assignment writes, which is never the copy."""
+    if target.op not in O.MOVEMENT:
+        return done[target] if target.op in EFFECTS else target
+    inner = _target_of(target.src[0], done)
+    return target if inner is target.src[0] else make(target.op, target.dtype, (inner,), target.arg)
 
 
 class _Cutter:
@@ -59,11 +92,14 @@ class _Cutter:
         return self.cut
 
     def _ordered(self, pending: list[UOp]) -> list[UOp]:
-        """As given, but readers of a buffer come before the call that overwrites it."""
+        """As given, but readers of a buffer come before the call that overwrites it.
+
+        A buffer is read as it was before all assignments; only through the value of an
+        assignment is it read after it.
+        """
         assigns = [n for n in pending if n.op == O.ASSIGN]
         if not assigns:
             return pending
-        position = {n: i for i, n in enumerate(pending)}
         waits: dict[UOp, set[UOp]] = {n: set() for n in pending}
         touched = {n: self._buffers_read(n) for n in pending}
         inputs = {n: self._stored_inputs(n) for n in pending}
@@ -77,22 +113,30 @@ class _Cutter:
         for a in assigns:
             base = _base_buffer(a)
             for n in pending:
-                if n is a or base not in touched[n] or a in below[n]:
+                if n is a or base not in touched[n]:
                     continue
-                if n in below[a] or n.op != O.ASSIGN or position[n] < position[a]:
-                    waits[a].add(n)
+                if a in below[n]:
+                    raise _Overwritten(base)
+                waits[a].add(n)
         done: set[UOp] = set()
         result: list[UOp] = []
         while len(result) < len(pending):
             ready = [n for n in pending if n not in done and waits[n] <= done]
             if not ready:
-                raise GraphError(
-                    "assignments wait for each other: a value read before an assignment also "
-                    "needs its result; call contiguous() on it first"
-                )
+                raise _Overwritten(self._contested(assigns, touched, done))
             done.add(ready[0])
             result.append(ready[0])
         return result
+
+    def _contested(self, assigns: list[UOp], touched: dict[UOp, set[UOp]], done: set[UOp]) -> UOp:
+        """A buffer that still has to be written and that others still have to read."""
+        for a in assigns:
+            base = _base_buffer(a)
+            if a not in done and any(
+                n is not a and n not in done and base in read for n, read in touched.items()
+            ):
+                return base
+        raise GraphError("assignments wait for each other")
 
     def _kernel_nodes(self, node: UOp) -> list[UOp]:
         """The node and what is computed inside its kernel, down to stored values and leaves."""
