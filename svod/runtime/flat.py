@@ -149,12 +149,13 @@ class FlatPlan:
             run_op(self._ops[self._by_record[at]], buffers, variables)
             at = run(records, at + 1, stamps)
 
-    def run_profiled(
-        self, buffers: Sequence[Buffer], variables: Mapping[str, int]
-    ) -> list[KernelProfile]:
-        """Run with times taken in native code; one profile per kernel in order of execution."""
-        stamps = launcher().stamps_for(self.records)
-        self.run_with_stops(buffers, variables, stamps)
+    def kernel_of(self, record: int) -> PreparedKernel | None:
+        """The kernel launch a record stands for, if it is one."""
+        op = self._ops[self._by_record[record]]
+        return op if isinstance(op, PreparedKernel) else None
+
+    def profiles(self, stamps: Stamps) -> list[KernelProfile]:
+        """One profile per kernel in order of execution, from the times of a run."""
         pieces: dict[int, list[LaneTime]] = {}
         for piece in launcher().slices(stamps):
             part = LaneTime(piece.lane, piece.start, piece.end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 from weakref import WeakSet
@@ -21,8 +21,9 @@ from svod.base.errors import ExecutionError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
-from svod.runtime.flat import flatten
+from svod.runtime.flat import FlatPlan, flatten
 from svod.runtime.memory import MemoryReport
+from svod.runtime.native import Stamps, launcher
 from svod.runtime.ops import (
     CompiledKernel,
     PreparedCustomFunction,
@@ -35,6 +36,9 @@ from svod.runtime.variables import Bindings, PlanVariables
 from svod.runtime.wiring import Wiring, fill_pointers
 
 Array: TypeAlias = NDArray[Any]
+# Called after every run of every plan, with the run's records and stamps, or with its profiles.
+Watcher: TypeAlias = Callable[[FlatPlan | None, Stamps | list[KernelProfile]], object]
+watchers: list[Watcher] = []
 
 
 class ExecutionPlan:
@@ -87,8 +91,8 @@ class ExecutionPlan:
     def execute(self) -> None:
         """Run everything once, with the values and buffers bound now."""
         run = self._run
-        if run is None:
-            self._execute_with_python(None)
+        if run is None or watchers:
+            self._execute_watched()
             return
         with self._lock:
             run()
@@ -100,12 +104,7 @@ class ExecutionPlan:
             profiles: list[KernelProfile] = []
             self._execute_with_python(profiles)
             return profiles
-        with self._lock:
-            self._enter()
-            try:
-                return flat.run_profiled(self._buffers(), self._variables.bound)
-            finally:
-                self._is_running = False
+        return flat.profiles(self._execute_stamped(flat))
 
     def execute_with_vars(self, values: Bindings) -> None:
         """Give variables other values, then run; nothing is compiled.
@@ -140,9 +139,7 @@ class ExecutionPlan:
             unknown = variables.keys() - self._variables.bounds.keys()
             if unknown:
                 raise unknown_port(sorted(unknown)[0], self._ports)
-            for name, value in values.items():
-                if name in self._ports:
-                    self.bind(name, value)
+            self.bind(**{name: v for name, v in values.items() if name in self._ports})
             if variables:
                 self.set_vars(variables)
             self.execute()
@@ -151,9 +148,30 @@ class ExecutionPlan:
         return found[0] if len(found) == 1 else found
 
     def profile(self, runs: int = 1, roofline: Roofline | None = None) -> ProfileTable:
-        """Run and show the time per kernel, with rates where the kernels carry estimates."""
+        """Run and show the time per kernel, with rates where the kernels carry estimates.
+
+        The last column is the share of what this machine can do at best, which is measured once
+        and then kept; `roofline` takes its place.
+        """
         profiles = [profile for _ in range(runs) for profile in self.execute_profiled()]
+        if roofline is None and any(p.kernel.bytes_moved is not None for p in profiles):
+            from svod.runtime.roofline import measured_roofline
+
+            roofline = measured_roofline()
         return profile_table(profiles, roofline)
+
+    def save(
+        self, path: str | os.PathLike[str], weights: bool = True, without: Collection[str] = ()
+    ) -> None:
+        """Write the plan to a file that `svod.load_plan` turns into a plan again.
+
+        The file holds the machine code and the content of everything a run needs but does not
+        make: weights, and what is bound to the inputs now. `without` names inputs to leave out,
+        `weights=False` leaves out all of it; what is left out must be bound after loading.
+        """
+        from svod.runtime.save import save_plan
+
+        save_plan(self, os.fspath(path), weights, without)
 
     # -- inputs and outputs by name -------------------------------------------------------------
 
@@ -174,15 +192,17 @@ class ExecutionPlan:
         """Names, dtypes and shapes of inputs and outputs."""
         return tuple(self._ports.values())
 
-    def bind(self, name: str, value: object) -> None:
-        """Let a named input or output use other memory, without a copy where that is possible.
+    def bind(self, name: str | None = None, value: object = None, /, **values: object) -> None:
+        """Let named inputs or outputs use other memory, without a copy where that is possible.
 
-        `value` is a buffer, a NumPy array or anything with DLPack. An input that is not
-        contiguous is copied. Where the shape of the port holds variables, they take the values
-        the array's shape says.
+        `plan.bind(x=first, y=second)`, or `plan.bind("x", first)` for one. A value is a buffer,
+        a NumPy array or anything with DLPack. An input that is not contiguous is copied. Where
+        the shape of the port holds variables, they take the values the array's shape says.
         """
+        if name is not None:
+            values[name] = value
         with self._lock:
-            self._wiring.bind(name, value)
+            self._wiring.bind(values)
 
     # -- looking at a plan ----------------------------------------------------------------------
 
@@ -320,6 +340,31 @@ class ExecutionPlan:
             return twin
 
     # -- helpers --------------------------------------------------------------------------------
+
+    def _execute_watched(self) -> None:
+        """Run, and hand what is known of the run to those who watch."""
+        if not watchers:
+            self._execute_with_python(None)
+        elif self._flat is not None:
+            stamps = self._execute_stamped(self._flat)
+            for watch in tuple(watchers):
+                watch(self._flat, stamps)
+        else:
+            profiles: list[KernelProfile] = []
+            self._execute_with_python(profiles)
+            for watch in tuple(watchers):
+                watch(None, profiles)
+
+    def _execute_stamped(self, flat: FlatPlan) -> Stamps:
+        """Run with times taken in native code."""
+        with self._lock:
+            self._enter()
+            try:
+                stamps = launcher().stamps_for(flat.records)
+                flat.run_with_stops(self._buffers(), self._variables.bound, stamps)
+                return stamps
+            finally:
+                self._is_running = False
 
     def _execute_with_python(self, profiles: list[KernelProfile] | None) -> None:
         with self._lock:

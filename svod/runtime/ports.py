@@ -41,6 +41,9 @@ from svod.runtime.ops import (
 
 Array: TypeAlias = NDArray[Any]
 Shape: TypeAlias = tuple[int | UOp, ...]
+SortedRanges: TypeAlias = tuple[list[int], list[int]]  # starts and ends
+
+_BEYOND = 1 << 64  # after every address
 
 # NumPy's flag bits, as in ndarray.flags.num.
 _C_CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
@@ -62,9 +65,9 @@ class Port:
     """A named place in the buffer table of one plan, and the memory bound to it now."""
 
     __slots__ = (
-        "alignment", "array_dtype", "dtype", "end", "fixed", "index", "is_direct", "is_output",
-        "is_stale", "is_written", "memory", "name", "nbytes", "obstacle", "private", "rivals",
-        "shape", "size", "start", "value", "words",
+        "array_dtype", "dtype", "end", "index", "is_direct", "is_output", "is_stale",
+        "is_written", "memory", "name", "nbytes", "obstacle", "private", "rivals", "shape",
+        "size", "start", "value",
     )  # fmt: skip
 
     def __init__(self, spec: PortSpec, buffer: Buffer, is_written: bool) -> None:
@@ -77,12 +80,9 @@ class Port:
         self.size = buffer.size
         self.nbytes = buffer.nbytes
         self.shape: Shape = (buffer.size,) if spec.shape is None else spec.shape
-        self.alignment = buffer.dtype.itemsize
-        self.fixed: tuple[_Ranges, ...] = ()  # memory it must keep clear of
         self.obstacle = ""  # why this port cannot be rebound
         self.rivals: tuple[Port, ...] = ()  # ports it must not share memory with
-        self.words: Sequence[int] = ()  # of the flat plan, that hold the address
-        self.is_direct = False  # writing those words is all that rebinding takes
+        self.is_direct = False  # writing its address into records is all that rebinding takes
         self.private: Buffer | None = None  # takes copies of inputs smaller than the largest size
         self.value: object = None  # the array that was bound the short way
         self.is_stale = False  # no Buffer was made for it yet
@@ -146,10 +146,11 @@ class FixedMemory:
         ranges = self.written if is_written else self.read
         ranges.setdefault(memory, _Ranges()).add(start, end)
 
-    def on_host(self, is_written: bool) -> tuple[_Ranges, ...]:
-        """The ranges of host memory that memory of a port must not meet."""
+    def on_host(self, is_written: bool) -> tuple[SortedRanges, ...]:
+        """The ranges of host memory that memory of a port must not meet, ended by an empty one."""
         kinds = (self.written, self.read) if is_written else (self.written,)
-        return tuple(kind["host"] for kind in kinds if "host" in kind)
+        found = [kind["host"] for kind in kinds if "host" in kind]
+        return tuple([([*r.starts, _BEYOND], [*r.ends, _BEYOND]) for r in found])
 
     def meets(self, is_written: bool, memory: object, start: int, end: int) -> bool:
         """Whether a range, written or only read by the plan, is not free."""
@@ -259,12 +260,6 @@ def as_array(port: Port, value: object) -> Array:
             f"{port.name!r} is {port.text()}, got an array of {array.dtype}: cast it first"
         )
     return array
-
-
-def readable_address(port: Port, array: Array) -> int:
-    """Where the first element is; 0 where the array does not do for the port as it is."""
-    flags = WRITABLE if port.is_written else READABLE
-    return int(array.ctypes.data) if array.flags.num & flags == flags and array.size else 0
 
 
 def check_element_count(port: Port, array: Array, shape: Sequence[int]) -> None:

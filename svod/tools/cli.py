@@ -50,6 +50,10 @@ def build_parser() -> argparse.ArgumentParser:
             verb.add_argument(
                 "--runs", type=_positive, default=200, help="how often the plan is run"
             )
+        if name == "cache":
+            from svod.tools.cache import add_arguments
+
+            add_arguments(verb)
     return parser
 
 
@@ -65,6 +69,12 @@ def _doctor(options: argparse.Namespace) -> Report:
     return doctor()
 
 
+def _cache(options: argparse.Namespace) -> Report:
+    from svod.tools.cache import cache
+
+    return cache(options)
+
+
 def _env(options: argparse.Namespace) -> Report:
     from svod.tools.environment import environment
 
@@ -72,6 +82,7 @@ def _env(options: argparse.Namespace) -> Report:
 
 
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
+    ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
     ("demo", _demo, "Prepare and run a small model, and check it against NumPy."),
     ("doctor", _doctor, "Show what is installed and usable here, and run a self-test."),
     ("env", _env, "Show every SVOD_* variable: value, default, meaning."),

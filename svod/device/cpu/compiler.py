@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from svod.base.errors import CompileError
 from svod.base.hashing import digest
@@ -46,6 +47,11 @@ class CpuProgram:
         self.address = address
         self._image = image
         self._call = _signature()(address)
+
+    @property
+    def object_code(self) -> bytes | None:
+        """The object file its module was loaded from, which may hold other kernels too."""
+        return _objects.get(self._image)
 
     def __call__(
         self,
@@ -164,10 +170,16 @@ def load_image(binary: bytes) -> Any:
     """Code in executable memory, with ``symbol(name)``."""
     with span("load"):
         try:
-            return ObjectImage(binary)
+            image = ObjectImage(binary)
         except ObjectFormatError as problem:
             debug(1, f"object loader: {problem}; using LLVM's linker")
             return _LinkedImage(binary)
+    _objects[image] = binary
+    return image
+
+
+# The object files of loaded images, for saving plans; an entry goes with its image.
+_objects: WeakKeyDictionary[object, bytes] = WeakKeyDictionary()
 
 
 @cache

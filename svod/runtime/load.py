@@ -1,0 +1,461 @@
+"""Loading a saved plan: no graph, no compiler, no LLVM.
+
+In: a file written by `ExecutionPlan.save`. Out: a plan that gives the same bits. The manifest, the
+code and all sizes, places and counts are checked before anything is mapped or made executable; a
+file that is damaged, newer or for another processor is a `PlanFormatError`. A saved plan holds
+machine code: load only what you would also run. The weights are mapped, not read; the file must
+stay as it is while the plan lives (replacing it by another file is fine).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svod._version import __version__
+from svod.base.errors import AllocationError, ExecutionError, PlanFormatError, SvodError
+from svod.base.hashing import checksum
+from svod.device.buffer import Buffer, Storage
+from svod.device.cpu.elf import ObjectImage
+from svod.device.launch import LaunchSize, evaluate
+from svod.device.names import base_key, canonical
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, const, make
+from svod.ir.text import parse
+from svod.runtime.archive import Archive, broken
+from svod.runtime.checked import INT64_MAX, INT64_MIN, Checked
+from svod.runtime.memory import MemoryMode, MemoryReport
+from svod.runtime.native import load
+from svod.runtime.ops import (
+    CompiledKernel,
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+    RuntimeVar,
+    collect_runtime_vars,
+)
+from svod.runtime.order import execution_levels, execution_order
+from svod.runtime.plan import ExecutionPlan
+from svod.runtime.portable import Processor, this_processor
+from svod.runtime.ports import PortSpec
+from svod.runtime.profile import KernelProfile
+from svod.runtime.save import (
+    DATA,
+    FORMAT,
+    GUARD,
+    KERNEL_INTERFACE,
+    KIND,
+    LAUNCHER,
+    MANIFEST,
+    code_entry,
+)
+
+MOST_MANIFEST_BYTES = 256 << 20
+MOST_CODE_BYTES = 1 << 30
+MOST_CORES = 1 << 24
+READ_BELOW = 1 << 20  # bytes; less data than this is read, so that the file is free at once
+# What a manifest that is consistent with itself can still lead to.
+_MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError)
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+def load_plan(path: str | Path, verify: bool = False) -> ExecutionPlan:
+    """The plan saved in a file; `verify` also reads and checks all weights."""
+    path = Path(path)
+    with Archive(path) as archive:
+        try:
+            return _Reader(archive).plan(verify)
+        except PlanFormatError as problem:
+            if path.name in str(problem):
+                raise
+            raise PlanFormatError(f"{path.name}: {problem}") from None
+        except AllocationError:
+            raise  # the file may be fine and this machine too small
+        except (SvodError, *_MALFORMED) as problem:
+            raise broken(path, f"{type(problem).__name__}: {problem}") from problem
+
+
+class LoadedProgram:
+    """Machine code of one kernel from a file; keeps its module loaded and its object file."""
+
+    __slots__ = ("_call", "_image", "address", "name", "object_code")
+
+    def __init__(self, name: str, image: ObjectImage, object_code: bytes) -> None:
+        self.name = name
+        self.address = image.symbol(name)
+        self.object_code = object_code
+        self._image = image
+        self._call = _SIGNATURE(self.address)
+
+    def __call__(
+        self, buffers: Sequence[int], vals: Sequence[int], global_size: Any, local_size: Any
+    ) -> None:
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*buffers)
+        values = (ctypes.c_int64 * max(1, len(vals)))(*vals)
+        for core in range(global_size[0] if global_size else 1):
+            self._call(pointers, values, core)
+
+
+class UnboundPlan(ExecutionPlan):
+    """A plan from a file without all its data: it runs once what is missing is bound."""
+
+    __slots__ = ("missing",)
+
+    missing: set[str]
+
+    def bind(self, name: str | None = None, value: object = None, /, **arrays: object) -> None:
+        super().bind(name, value, **arrays)
+        self.missing.difference_update(arrays if name is None else (name,))
+
+    def execute(self) -> None:
+        self._require_all()
+        super().execute()
+
+    def execute_profiled(self) -> list[KernelProfile]:
+        self._require_all()
+        return super().execute_profiled()
+
+    def replicate(self) -> ExecutionPlan:
+        self._require_all()
+        return super().replicate()
+
+    def _require_all(self) -> None:
+        if self.missing:
+            names = sorted(self.missing)
+            raise ExecutionError(
+                f"the plan was saved without its data: bind {', '.join(names[:8])}"
+                + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+                + " before the first run"
+            )
+
+
+class _Reader:
+    """A file on its way to a plan."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive = archive
+        text = archive.read(MANIFEST, MOST_MANIFEST_BYTES)
+        if archive.read(GUARD, 64) != checksum(text).hex().encode():
+            raise broken(archive.path, f"{MANIFEST} does not match its checksum")
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise broken(archive.path, f"{MANIFEST} is no JSON ({problem})") from None
+        self.manifest = Checked(content, "manifest")
+        self._check_version()
+
+    def plan(self, verify: bool) -> ExecutionPlan:
+        manifest = self.manifest
+        regions = self._check_regions()
+        self._check_buffers(regions)
+        specs = self._ports()
+        outputs = manifest.numbers("outputs", high=self.buffer_count - 1)
+        to_bind = manifest.texts("to_bind")
+        unknown = set(to_bind) - {spec.name for spec in specs}
+        if unknown:
+            raise manifest.wrong("to_bind", "names of ports", sorted(unknown)[0])
+        memory = _memory(manifest.inner("memory"))
+        codes = self._codes()  # checked bytes; nothing is executable yet
+        facts = manifest.all_inner("kernels")
+        for fact in facts:
+            fact.number("code", high=len(codes) - 1)
+        if verify:
+            self.archive.verify(DATA)
+        self._load_launcher()
+        images = [ObjectImage(code) for code in codes]
+        kernels = [_kernel(fact, images, codes) for fact in facts]
+        ops, also_after = self._ops(kernels)
+        order = execution_order(ops, also_after)
+        levels = execution_levels(ops, also_after)
+        if [list(level) for level in levels] != manifest.rows("levels"):
+            raise manifest.wrong("levels", "what the dependencies say", "something else")
+        buffers = self._buffers(regions)
+        kind = UnboundPlan if to_bind else ExecutionPlan
+        plan = kind(
+            ops, also_after, order, levels, buffers, {n: n for n in range(len(buffers))}, outputs,
+            canonical(manifest.text("device")), (), specs, memory,
+        )  # fmt: skip
+        if isinstance(plan, UnboundPlan):
+            plan.missing = set(to_bind)
+        values = manifest.values("variables")
+        if values:
+            plan.set_vars(values)
+        return plan
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def _check_version(self) -> None:
+        manifest = self.manifest
+        if manifest.value("kind") != KIND:
+            raise broken(self.archive.path, "it holds something else")
+        version = manifest.number("format", 1)
+        if version > FORMAT:
+            raise PlanFormatError(
+                f"{self.archive.path.name} has format {version}, written by svod "
+                f"{manifest.text('svod')}; svod {__version__} reads up to {FORMAT}: "
+                "use a newer svod or save the plan with this one"
+            )
+        if manifest.number("kernel_interface", 1) != KERNEL_INTERFACE:
+            raise PlanFormatError(
+                f"{self.archive.path.name} was saved by svod {manifest.text('svod')}, whose "
+                "kernels are called in another way: save the plan again"
+            )
+        machine = manifest.inner("machine")
+        saved = Processor(
+            machine.text("architecture"), frozenset(machine.texts("features")),
+            machine.text("model"),
+        )  # fmt: skip
+        this_processor().refuse_if_lacking(saved)
+
+    def _check_regions(self) -> list[tuple[int, int | None]]:
+        """Bytes, and place in the data, of every region."""
+        manifest = self.manifest
+        total = manifest.number("data_bytes")
+        entry = self.archive.entries.get(DATA)
+        if entry is None or entry.size != total:
+            raise broken(self.archive.path, f"{DATA} does not have the {total} bytes it should")
+        found = []
+        for region in manifest.all_inner("regions"):
+            size = region.number("bytes")
+            start = region.optional_number("data")
+            if start is not None and (start % 64 or start + size > total):
+                raise region.wrong("data", f"a place for {size} of {total} bytes", start)
+            found.append((size, start))
+        return found
+
+    def _check_buffers(self, regions: Sequence[tuple[int, int | None]]) -> None:
+        self.buffer_facts: list[tuple[int, int, int, dt.DType]] = []
+        for fact in self.manifest.all_inner("buffers"):
+            region = fact.number("region", high=len(regions) - 1)
+            name = fact.text("dtype", 32)
+            dtype = dt.BY_NAME.get(name)
+            if dtype is None or dtype.kind in ("v", "x"):
+                raise fact.wrong("dtype", "a dtype that memory can hold", name)
+            offset, size = fact.number("offset"), fact.number("size")
+            if offset % dtype.itemsize or offset + size * dtype.itemsize > regions[region][0]:
+                raise fact.wrong("offset", f"a place in region {region}", offset)
+            if base_key(fact.text("device", 64)) != "CPU":
+                raise fact.wrong("device", "a CPU", fact.value("device"))
+            self.buffer_facts.append((region, offset, size, dtype))
+        self.buffer_count = len(self.buffer_facts)
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _codes(self) -> list[bytes]:
+        codes = []
+        for number, fact in enumerate(self.manifest.all_inner("code")):
+            code = self.archive.read(code_entry(number), MOST_CODE_BYTES)
+            if checksum(code).hex() != fact.text("checksum", 64):
+                raise broken(self.archive.path, f"{code_entry(number)} is damaged")
+            codes.append(code)
+        return codes
+
+    def _load_launcher(self) -> None:
+        """The launcher comes from the file where it is the one this version uses."""
+        fact = self.manifest.inner("launcher")
+        key = fact.text("key", 200)
+        code = self.archive.read(LAUNCHER, MOST_CODE_BYTES)
+        if checksum(code).hex() != fact.text("checksum", 64):
+            raise broken(self.archive.path, f"{LAUNCHER} is damaged")
+
+        def get(wanted: str) -> bytes | None:
+            return code if wanted == key else _stored_launcher(wanted)
+
+        load(get)
+
+    def _ports(self) -> list[PortSpec]:
+        specs: list[PortSpec] = []
+        for fact in self.manifest.all_inner("ports"):
+            shape = tuple(_size(fact, "shape", size) for size in fact.items("shape"))
+            place = fact.number("buffer", high=self.buffer_count - 1)
+            specs.append(PortSpec(fact.text("name"), place, shape, fact.flag("is_output")))
+            fixed = [size for size in shape if isinstance(size, int)]
+            elements = int(np.prod(fixed, dtype=object)) if len(fixed) == len(shape) else None
+            if elements is not None and elements != self.buffer_facts[place][2]:
+                raise fact.wrong("shape", f"{self.buffer_facts[place][2]} elements", list(shape))
+        if len({spec.name for spec in specs}) < len(specs):
+            raise self.manifest.wrong("ports", "names that differ", [s.name for s in specs])
+        return specs
+
+    def _buffers(self, regions: Sequence[tuple[int, int | None]]) -> list[Buffer]:
+        total = self.manifest.number("data_bytes")
+        start, owner = 0, None
+        if total >= READ_BELOW:
+            mapping, first, _ = self.archive.map(DATA)
+            owner = np.frombuffer(mapping, np.uint8)
+            start = owner.ctypes.data + first
+        storages: list[Storage] = []
+        small = b"" if owner is not None else self.archive.read(DATA, READ_BELOW)
+        for size, place in regions:
+            if place is not None and owner is not None:
+                storages.append(Storage.wrap("CPU", size, start + place, owner))
+                continue
+            storage = Storage("CPU", size)
+            storage.allocate()
+            if size and place is not None:
+                storage.host_bytes()[:] = np.frombuffer(small, np.uint8, size, place)
+            storages.append(storage)
+        return [
+            Buffer(storages[region], size, dtype, offset)
+            for region, offset, size, dtype in self.buffer_facts
+        ]
+
+    def _ops(self, kernels: Sequence[CompiledKernel]) -> tuple[list[PreparedOp], list[list[int]]]:
+        body = make(O.SINK, dt.void, ())  # a loaded kernel has no graph
+        facts = self.manifest.all_inner("ops")
+        ops: list[PreparedOp] = []
+        for fact in facts:
+            ops.append(self._op(fact, kernels, body))
+        also_after = [fact.numbers("also_after", high=len(facts) - 1) for fact in facts]
+        return ops, also_after
+
+    def _op(self, fact: Checked, kernels: Sequence[CompiledKernel], body: UOp) -> PreparedOp:
+        kind = fact.one_of("kind", ("kernel", "copy", "view", "custom"))
+        number = fact.number("id")
+        places = fact.numbers("buffers", high=self.buffer_count - 1)
+        after = fact.numbers("after")
+        if kind == "custom":
+            return PreparedCustomFunction(
+                number, fact.text("function"),
+                tuple([_attribute(fact, value) for value in fact.items("attributes")]),
+                places, fact.values("fixed"), after, _variables(fact), **_given_values(fact),
+            )  # fmt: skip
+        if kind != "kernel" and len(places) != 2:
+            raise fact.wrong("buffers", "two places", places)
+        if kind == "copy":
+            sizes = [self.buffer_facts[p][2] * self.buffer_facts[p][3].itemsize for p in places]
+            if sizes[0] != sizes[1]:
+                raise fact.wrong("buffers", "two of the same size", sizes)
+            return PreparedCopy(number, places, after)
+        if kind == "view":
+            offset, size = fact.number("offset"), fact.number("bytes")
+            view, base = (self.buffer_facts[place] for place in places)
+            is_inside = view[0] == base[0] and view[1] == base[1] + offset
+            if not is_inside or view[2] * view[3].itemsize != size:
+                raise fact.wrong("offset", "where the view lies in its base", offset)
+            return PreparedBufferView(number, places, offset, size, after)
+        kernel = kernels[fact.number("kernel", high=len(kernels) - 1)]
+        values = fact.numbers("values", INT64_MIN, INT64_MAX)
+        if kernel.globals and len(places) != len(kernel.globals):
+            raise fact.wrong("buffers", f"{len(kernel.globals)} places", places)
+        if len(values) != len(kernel.var_names):
+            raise fact.wrong("values", f"{len(kernel.var_names)} values", values)
+        outputs = fact.numbers("outputs", high=len(places) - 1)
+        device = canonical(fact.text("device", 64))
+        if not outputs or base_key(device) != "CPU":
+            raise fact.wrong("outputs", "an output on a CPU", outputs)
+        return PreparedKernel(
+            number, body, kernel, device, places, outputs, values, fact.values("fixed"), after,
+            runtime_vars=_variables(fact),
+        )  # fmt: skip
+
+
+def _kernel(fact: Checked, images: Sequence[ObjectImage], codes: Sequence[bytes]) -> CompiledKernel:
+    number = fact.number("code", high=len(images) - 1)
+    program = LoadedProgram(fact.text("symbol"), images[number], codes[number])
+    image = images[number]
+    if not image.address <= program.address < image.address + image.size:
+        raise fact.wrong("symbol", "a function of its object", program.name)
+    kernel = CompiledKernel(
+        program=program,
+        device="CPU",
+        source="",
+        entry_point=fact.text("name"),
+        var_names=tuple(fact.texts("variables")),
+        globals=tuple(fact.numbers("arguments")),
+        outs=tuple(fact.numbers("writes")),
+        ins=tuple(fact.numbers("reads")),
+        host_parallel_safe=fact.flag("is_parallel_safe"),
+        global_size=_sizes(fact, "global_size"),
+        local_size=None if fact.value("local_size") is None else _sizes(fact, "local_size"),
+        address=program.address,
+        bytes_moved=fact.optional_number("bytes_moved"),
+        flops=fact.optional_number("flops"),
+    )
+    if kernel.dims is not None and kernel.dims.global_size[0] > MOST_CORES:
+        raise fact.wrong("global_size", f"at most {MOST_CORES} cores", kernel.dims.global_size)
+    return kernel
+
+
+def _sizes(fact: Checked, name: str) -> LaunchSize:
+    found = [_size(fact, name, size) for size in fact.items(name)]
+    if len(found) != 3:
+        raise fact.wrong(name, "three sizes", found)
+    x, y, z = (const(size, dt.index) if isinstance(size, int) else size for size in found)
+    return x, y, z
+
+
+def _size(fact: Checked, name: str, size: Any) -> int | UOp:
+    if type(size) is int and 0 <= size <= INT64_MAX:
+        return size
+    if not isinstance(size, str):
+        raise fact.wrong(name, "sizes or expressions", size)
+    try:
+        found = parse(size)
+        smallest = {v.name: v.min_val for v in collect_runtime_vars(found)}
+        evaluate(found, smallest)  # refuses what is no arithmetic over variables
+    except SvodError as problem:
+        raise fact.wrong(name, f"an expression ({problem})", size) from None
+    return found
+
+
+def _variables(fact: Checked) -> tuple[RuntimeVar, ...]:
+    found = []
+    for row in fact.items("variables"):
+        match row:
+            case [str(name), int(low), int(high)] if INT64_MIN <= low <= high <= INT64_MAX:
+                found.append(RuntimeVar(name, low, high))
+            case _:
+                raise fact.wrong("variables", "names with their bounds", row)
+    return tuple(found)
+
+
+def _attribute(fact: Checked, value: Any) -> object:
+    try:
+        match value:
+            case None | bool() | int() | str():
+                return value
+            case {"float": str(text)}:
+                return float.fromhex(text)
+            case {"bytes": str(text)}:
+                return bytes.fromhex(text)
+            case {"tuple": list(items)}:
+                return tuple([_attribute(fact, item) for item in items])
+    except (ValueError, OverflowError):
+        pass
+    raise fact.wrong("attributes", "values", value)
+
+
+def _given_values(fact: Checked) -> Mapping[str, Any]:
+    """Values a custom function starts with, where there are any."""
+    values = fact.values("values")
+    return {"values": values} if values else {}
+
+
+def _memory(fact: Checked) -> MemoryReport:
+    modes = [mode.value for mode in MemoryMode]
+    return MemoryReport(
+        MemoryMode(fact.one_of("mode", modes)),
+        fact.number("buffers"),
+        fact.number("reused"),
+        fact.number("logical_bytes"),
+        fact.number("planned_bytes"),
+        fact.number("lower_bound"),
+        fact.number("fixed_bytes"),
+    )
+
+
+def _stored_launcher(key: str) -> bytes | None:
+    """The launcher of this very version from the object store, which needs no LLVM either."""
+    from svod.device.cpu.compiler import object_store
+
+    store = object_store()
+    return store.get(key) if store is not None else None
