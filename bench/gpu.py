@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,8 @@ class Bench:
         if self.torch is not None and peer is not None:
             best, peer_name = torch_ms(peer, repeat), "eager"
             if self.use_compile and compiled is not None:
-                fast = self.torch.compile(compiled)
+                is_compiled = isinstance(compiled, partial)
+                fast = compiled if is_compiled else self.torch.compile(compiled)
                 fused = torch_ms(lambda: fast(*arguments), repeat)
                 if fused < best:
                     best, peer_name = fused, "inductor"
@@ -333,11 +335,121 @@ def graph_case(b: Bench) -> None:
     b.case("100 tiny kernels", t, lambda f: (f, wanted), peer, 0.109, 1.0)
 
 
+LAYERS, WIDTH, HEADS, HIDDEN, CACHED = 8, 4096, 32, 11008, 512
+PARTS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+def llama(x: Any, weights: list[dict[str, Any]], softmax: Any, silu: Any, cat: Any) -> Any:
+    """Layers over x[T, WIDTH]; with a cache the one token attends to what was there before."""
+    tokens, size = x.shape[0], WIDTH // HEADS
+
+    def norm(h: Any, scale: Any) -> Any:
+        wide = h.float()
+        return ((wide * (wide * wide).mean(-1, keepdim=True).add(1e-5).rsqrt()).to(h.dtype)) * scale
+
+    for w in weights:
+        h = norm(x, w["norm1"])
+        q, k, v = (
+            (h @ w[name].T).reshape(tokens, HEADS, size).permute(1, 0, 2) for name in "qkv"
+        )
+        if tokens == 1:
+            k, v = cat([w["keys"], k], 1), cat([w["values"], v], 1)
+        scores = (q @ k.permute(0, 2, 1)).float() * size**-0.5
+        if tokens > 1:
+            scores = scores + w["mask"]
+        mixed = softmax(scores).to(x.dtype) @ v
+        x = x + mixed.permute(1, 0, 2).reshape(tokens, WIDTH) @ w["o"].T
+        h = norm(x, w["norm2"])
+        x = x + (silu(h @ w["gate"].T) * (h @ w["up"].T)) @ w["down"].T
+    return x
+
+
+def llama_case(b: Bench) -> None:
+    """One decode step and a prefill of 512 tokens; needs torch for its values."""
+    torch = b.torch
+    if torch is None:
+        print("llama: needs torch for the values; skipped")
+        return
+    torch.manual_seed(5)
+    size = WIDTH // HEADS
+
+    def draw(*shape: int, scale: float = 1.0) -> Any:
+        return (torch.randn(*shape, device="cuda") * scale).to(torch.bfloat16)
+
+    def ours(t: Any) -> Tensor:
+        import ml_dtypes
+
+        if t.dtype == torch.float32:
+            return Tensor(t.cpu().numpy(), device="CUDA").realize()
+        return Tensor(
+            t.cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16), device="CUDA"
+        ).realize()
+
+    mask = torch.full((512, 512), -1e30, device="cuda").triu(1)
+    theirs = []
+    for _ in range(LAYERS):
+        w = {name: draw(WIDTH, WIDTH, scale=WIDTH**-0.5) for name in "qkvo"}
+        w |= {name: draw(HIDDEN, WIDTH, scale=WIDTH**-0.5) for name in ("gate", "up")}
+        w["down"] = draw(WIDTH, HIDDEN, scale=HIDDEN**-0.5)
+        w |= {name: draw(WIDTH) * 0.1 + 1 for name in ("norm1", "norm2")}
+        w |= {name: draw(HEADS, CACHED, size) for name in ("keys", "values")}
+        theirs.append(w | {"mask": mask})
+    mine = [{name: ours(t) for name, t in w.items()} for w in theirs]
+
+    def torch_model(x: Any, weights: Any) -> Any:
+        return llama(
+            x, weights, lambda t: torch.softmax(t, -1), torch.nn.functional.silu, torch.cat
+        )
+
+    for name, tokens, bar, page in (("decode", 1, 0.95, 1.176), ("prefill", 512, 0.6, None)):
+        x = draw(tokens, WIDTH)
+        exact = x.double()
+        for w in theirs:
+            exact = torch_model(exact, [{n: t.double() for n, t in w.items()}])
+        result = llama(
+            ours(x), mine, lambda t: t.softmax(-1), lambda t: t.silu(),
+            lambda parts, axis: svod.cat(parts, dim=axis),
+        )  # fmt: skip
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            torch_model(x, theirs)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            torch_model(x, theirs)
+        fast = None
+        if b.use_compile:
+            compiled = torch.compile(torch_model, mode="reduce-overhead")
+            fast = partial(compiled, x, theirs)
+        flops = 2.0 * tokens * LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * HIDDEN)
+        b.case(
+            f"llama {name}", result, lambda f, t=exact: (f, t.cpu().numpy()), graph.replay,
+            page, bar, repeat=3, compiled=fast,
+            note=bandwidth(flops) if tokens == 1 else rate(flops),
+        )  # fmt: skip
+
+
+def variable_case(b: Bench) -> None:
+    """The replay of 100 tiny kernels when a variable of one of them changes before each."""
+    array = RNG.standard_normal(1024, np.float32)
+    n = svod.Variable("n", 1, 1000)
+    t = b.on_gpu(array) + n.bind(3)
+    for _ in range(99):
+        t = (t * 0.5 + 1.0).contiguous()
+    plan = prepare([t.contiguous()])
+    still, _ = gpu_ms(plan.execute, 10)
+    numbers = iter(range(1 << 30))
+    moving, _ = gpu_ms(lambda: plan.execute_with_vars({"n": 1 + next(numbers) % 1000}), 10)
+    print(f"{'variable changed each time':28} {moving:9.4f} {still:9.4f}  x{moving / still:.2f}")
+
+
 GROUPS = {
     "memory": memory_cases,
     "matvec": matvec_case,
     "matmul": matmul_cases,
     "graph": graph_case,
+    "variable": variable_case,
+    "llama": llama_case,
 }
 
 

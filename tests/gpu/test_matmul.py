@@ -57,3 +57,14 @@ def test_operands_that_are_not_aligned(kind: str) -> None:
     flat = x.reshape(-1)[1 : 1 + 128 * 128].reshape(128, 128)
     wanted = a.reshape(-1)[1 : 1 + 128 * 128].reshape(128, 128).astype(np.float64)
     check(flat @ y, wanted @ b.astype(np.float64), kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_axes_that_are_two_in_memory(kind: str) -> None:
+    a, b = operands(kind, (4, 96, 128), (256, 512))
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    joined = a.transpose(1, 0, 2).reshape(96, 512).astype(np.float64)
+    check(x.permute(1, 0, 2).reshape(96, 512) @ y.T, joined @ b.T.astype(np.float64), kind)
+    heads = (x.permute(1, 0, 2).reshape(96, 512) @ y.T).reshape(96, 4, 64).permute(1, 0, 2)
+    wanted = (joined @ b.T.astype(np.float64)).reshape(96, 4, 64).transpose(1, 0, 2)
+    check(heads.contiguous(), wanted, kind)

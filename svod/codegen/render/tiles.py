@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svod.ir.node import UOp
+from svod.optimize.gpu_tile import Axes
 
 if TYPE_CHECKING:
     from svod.codegen.render.nvptx import NvptxRenderer
@@ -31,14 +32,14 @@ class Operand:
     start: str  # first row or column of the tile
     limit: int  # rows or columns there are
     tile: int  # of the tile
-    outer: int  # elements between rows or columns
-    depth: int  # elements between steps along k
+    outer: Axes  # of its rows or columns
+    depth: Axes  # of k
     wide: bool
 
     @property
     def along_depth(self) -> bool:
         """Whether neighbours in memory are neighbours along k."""
-        return self.depth == 1
+        return self.depth[-1][1] == 1
 
 
 def emit_tile(r: NvptxRenderer, node: UOp) -> list[str]:
@@ -103,9 +104,27 @@ class _Loop:
         """Pointer to one element of the tile at k = 0; its row or column and depth are i32."""
         e = self.r._emit
         row = e(f"add i64 {o.start}, {e(f'zext i32 {outer} to i64')}")
-        total = e(f"add i64 {o.base}, {e(f'mul i64 {row}, {o.outer}')}")
-        deep = e(f"mul i64 {e(f'zext i32 {depth} to i64')}, {o.depth}")
+        total = e(f"add i64 {o.base}, {self._offset(row, o.outer, 'i64')}")
+        deep = e(f"mul i64 {e(f'zext i32 {depth} to i64')}, {o.depth[-1][1]}")
         return e(f"add i64 {total}, {deep}")
+
+    def shift(self, o: Operand, start: str) -> str:
+        """Elements to a step along k that starts at this i32."""
+        return self._offset(start, o.depth, "i32")
+
+    def _offset(self, place: str, axes: Axes, kind: str) -> str:
+        """Elements before the row-major number ``place`` of some axes."""
+        e = self.r._emit
+        total = "0"
+        for number, (extent, stride) in enumerate(reversed(axes)):
+            here = place
+            if number < len(axes) - 1:
+                here = e(f"urem {kind} {place}, {extent}")
+                place = e(f"udiv {kind} {place}, {extent}")
+            if kind == "i32":
+                here = e(f"zext i32 {here} to i64")
+            total = e(f"add i64 {total}, {e(f'mul i64 {here}, {stride}')}")
+        return total
 
     def exists(self, o: Operand, outer: str, extra: int) -> str:
         """Whether a row or column exists; "true" where all do."""
@@ -117,7 +136,7 @@ class _Loop:
 
 
 class _Fma(_Loop):
-    """Float32 on the ordinary units: 8x8 sums per thread."""
+    """Float32 on the ordinary units: 8x8 sums per thread, or 4x4 in small tiles."""
 
     def emit(self) -> list[str]:
         r = self.r
@@ -129,14 +148,16 @@ class _Fma(_Loop):
         warp = self.i32(f"lshr i32 {self.thread}, 5")
         down, right = self.i32(f"lshr i32 {warp}, 1"), self.i32(f"and i32 {warp}, 1")
         above, left = self.i32(f"lshr i32 {lane}, 3"), self.i32(f"and i32 {lane}, 7")
-        row = self._sum_of((down, 32), (above, 4))
-        column = self._sum_of((right, 64), (left, 4))
+        self.side = self.a.tile // 16
+        row = self._sum_of((down, self.a.tile // 4), (above, 4))
+        column = self._sum_of((right, self.b.tile // 2), (left, 4))
         self._put(self._fetch("0"), "0")
         r.barrier()
         counter, place, before, number = self.begin()
-        phis = [r._fresh() for _ in range(64)]
-        slots = range(len(r.lines), len(r.lines) + 64)
-        r.lines.extend([""] * 64)
+        count = self.side * self.side
+        phis = [r._fresh() for _ in range(count)]
+        slots = range(len(r.lines), len(r.lines) + count)
+        r.lines.extend([""] * count)
         following = self.i32(f"add nuw nsw i32 {counter}, 1")
         fetched = self._fetch(following)
         sums = self._compute(phis, counter, row, column)
@@ -171,7 +192,7 @@ class _Fma(_Loop):
         start = e(f"mul i32 {step}, {self.step}")
         found = []
         for o, places in zip((self.a, self.b), self.places, strict=True):
-            shift = e(f"mul i64 {e(f'zext i32 {start} to i64')}, {o.depth}")
+            shift = self.shift(o, start)
             kind = "<4 x float>" if o.wide else "float"
             values = []
             for _, depth, origin, exists in places:
@@ -220,7 +241,7 @@ class _Fma(_Loop):
             parts: list[list[str]] = []
             for which, gap in enumerate((16, 32)):
                 values = []
-                for half in range(2):
+                for half in range(self.side // 4):
                     offset = depth * self.spans[which] + half * gap
                     address = e(f"getelementptr float, {_SHARED} {starts[which]}, i32 {offset}")
                     vector = e(f"load <4 x float>, {_SHARED} {address}, align 16")
@@ -228,8 +249,8 @@ class _Fma(_Loop):
                 parts.append(values)
             for i, x in enumerate(parts[0]):
                 for j, y in enumerate(parts[1]):
-                    factors = [("float", x), ("float", y), ("float", sums[i * 8 + j])]
-                    sums[i * 8 + j] = e(call("llvm.fma.f32", "float", factors))
+                    factors = [("float", x), ("float", y), ("float", sums[i * self.side + j])]
+                    sums[i * self.side + j] = e(call("llvm.fma.f32", "float", factors))
         return sums
 
 
@@ -276,12 +297,13 @@ class _Wgmma(_Loop):
         slots = range(len(r.lines), len(r.lines) + self.count)
         r.lines.extend([""] * self.count)
         self._wait(STAGES - 3)
-        ahead = e(f"add i32 {counter}, {STAGES - 2}")
-        buffer = e(f"and i32 {ahead}, {STAGES - 1}")
-        self._copy(ahead, e(f"add i32 {start}, {e(f'mul i32 {buffer}, {self.stage}')}"))
         current = e(f"mul i32 {e(f'and i32 {counter}, {STAGES - 1}')}, {self.stage // 16}")
         current = e(f"zext i32 {current} to i64")
         sums = self._multiply(phis, [e(f"add i64 {d}, {current}") for d in descriptors])
+        ahead = e(f"add i32 {counter}, {STAGES - 2}")
+        buffer = e(f"and i32 {ahead}, {STAGES - 1}")
+        self._copy(ahead, e(f"add i32 {start}, {e(f'mul i32 {buffer}, {self.stage}')}"))
+        sums = self._tied("wgmma.wait_group.sync.aligned 1;", sums, [])
         inside = r.block
         for slot, phi, total in zip(slots, phis, sums, strict=True):
             r.lines[slot] = f"  {phi} = phi float [ 0.0, %{before} ], [ {total}, %{inside} ]"
@@ -319,7 +341,7 @@ class _Wgmma(_Loop):
         start = e(f"mul i32 {step}, {self.step}")
         for which, o in enumerate((self.a, self.b)):
             target = e(f"add i32 {buffer}, {self.sizes[0] if which else 0}")
-            shift = e(f"mul i64 {e(f'zext i32 {start} to i64')}, {o.depth}")
+            shift = self.shift(o, start)
             for place, depth, origin, outer in self.places[which]:
                 there = e(f"add i32 {target}, {place}")
                 k = e(f"add i32 {start}, {depth}")
@@ -370,7 +392,7 @@ class _Wgmma(_Loop):
         self.line(f"store <8 x i16> {vector}, {_SHARED} {target}, align 16")
 
     def _multiply(self, sums: list[str], descriptors: list[str]) -> list[str]:
-        """One step of k: four instructions of 16 each, and the step before is finished."""
+        """Start one step of k: four instructions of 16 each."""
         e = self.r._emit
         count = self.count
         inputs = []
@@ -386,7 +408,7 @@ class _Wgmma(_Loop):
                 f"wgmma.mma_async.sync.aligned.m64n{self.b.tile}k16.f32.{self.kind}.{self.kind} "
                 f"{{{registers}}}, ${first}, ${first + 1}, 1, 1, 1, {turned};"
             )
-        lines += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 1;"]
+        lines.append("wgmma.commit_group.sync.aligned;")
         return self._tied("\\0A".join(lines), sums, inputs)
 
     def _finish(self, sums: list[str]) -> list[str]:
