@@ -140,16 +140,16 @@ def test_short_reductions_are_written_out(size: int) -> None:
 def test_a_convolution_by_hand() -> None:
     def convolve(x: Tensor, w: Tensor) -> Tensor:
         total = None
-        padded = x.pad(((0, 0), (1, 1), (1, 1)))
-        for i in range(3):
-            for j in range(3):
+        padded = x.pad(((0, 0), (1, 0), (0, 1)))
+        for i in range(2):
+            for j in range(2):
                 window = padded[:, i : i + 14, j : j + 17].reshape(1, 4, 14, 17)
                 term = (window * w[:, :, i, j].reshape(6, 4, 1, 1)).sum(1)
                 total = term if total is None else total + term
         assert total is not None
         return total
 
-    check(convolve, data((4, 14, 17)), data((6, 4, 3, 3)))
+    check(convolve, data((4, 14, 17)), data((6, 4, 2, 2)))
 
 
 # -- memory access -----------------------------------------------------------------------------

@@ -225,7 +225,8 @@ _TENSOR: dict[str, Callable[[list[Tensor], Any], Tensor]] = {
 
 def make_program(seed: int, most: int = 30) -> Program:
     """The program of a seed."""
-    return _Maker(seed).run(most)
+    with np.errstate(all="ignore"):
+        return _Maker(seed).run(most)
 
 
 class _Maker:

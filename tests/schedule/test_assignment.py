@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -107,10 +109,95 @@ def test_two_tensors_swap_their_values() -> None:
     x, a = numbers(9)
     y, b = numbers(9)
     y.assign(y + 50).realize()
-    kept = x.contiguous()
-    old = (x + 0).contiguous()
+    old = x + 0
     x.assign(y)
     y.assign(old)
-    svod.realize(x, y, kept)
+    svod.realize(x, y)
     assert np.array_equal(x.numpy(), b + 50)
     assert np.array_equal(y.numpy(), a)
+
+
+def test_old_and_new_values_meet_in_one_result() -> None:
+    x, array = numbers(9)
+    before = x * 2
+    x.assign(x + 1)
+    y = before + x
+    assert np.array_equal(y.numpy(), array * 2 + array + 1)
+
+
+def test_a_value_made_before_may_be_assigned_elsewhere() -> None:
+    x, a = numbers(9)
+    y, _ = numbers(9)
+    before = x.flip(0) * 2
+    x.assign(x + 100)
+    y.assign(before)
+    svod.realize(x, y)
+    assert np.array_equal(y.numpy(), a[::-1] * 2)
+    assert np.array_equal(x.numpy(), a + 100)
+
+
+# -- random ------------------------------------------------------------------------------------
+
+Value = tuple[Tensor, np.ndarray]
+
+
+def expression(pick: random.Random, pool: list[Value]) -> Value:
+    x, a = pick.choice(pool)
+    y, b = pick.choice(pool)
+    return pick.choice(
+        (
+            (x * 2 + 1, a * 2 + 1),
+            (x.flip(0) - 1, a[::-1] - 1),
+            (x.permute(1, 0) + 0.5, a.T + 0.5),
+            (x + y, a + b),
+            (x - x.sum(0, True), a - a.sum(0, keepdims=True)),
+            (x.amax(1, True) + y, a.max(1, keepdims=True) + b),
+            ((x + 1).contiguous() * 2, (a + 1) * 2),
+            (svod.cat([x[1:], x[:1]], dim=0), np.concatenate([a[1:], a[:1]])),
+        )
+    )
+
+
+def run_random(seed: int) -> None:
+    """Some values and assignments, realised together in any order, several times over."""
+    pick = random.Random(seed)
+    size = pick.choice((3, 8, 17, 33))
+    rng = np.random.default_rng(seed)
+    arrays = [rng.integers(-3, 4, (size, size)).astype(np.float32) for _ in range(3)]
+    buffers = [Tensor(a).realize() for a in arrays]
+    for _ in range(pick.choice((1, 2, 3))):
+        pool: list[Value] = [(b, a.copy()) for b, a in zip(buffers, arrays, strict=True)]
+        pending: list[Value] = []
+        left = [0, 1, 2]
+        for _ in range(pick.choice((2, 3, 5))):
+            x, a = expression(pick, pool)
+            if pick.random() < 0.5 or not left:
+                pool.append((x, a))
+                pending.append((x, a))
+                continue
+            number = left.pop(pick.randrange(len(left)))
+            target = buffers[number]
+            pool = [v for v in pool if v[0] is not target] or [(x, a)]
+            if pick.random() < 0.5:
+                low = pick.randrange(size - 1)
+                high = pick.randrange(low + 1, size + 1)
+                part = target[low:high]
+                part.assign(x[low:high])
+                arrays[number] = arrays[number].copy()
+                arrays[number][low:high] = a[low:high]
+                pending.append((part, arrays[number][low:high]))
+            else:
+                target.assign(x)
+                arrays[number] = a.copy()
+                pool.append((target, arrays[number]))
+                pending.append((target, arrays[number]))
+        pick.shuffle(pending)
+        svod.realize(*[x for x, _ in pending])
+        for x, a in [*pending, *zip(buffers, arrays, strict=True)]:
+            np.testing.assert_allclose(x.numpy(), a, rtol=1e-5, atol=1e-3, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_assignments_realised_together(first: int) -> None:
+    for seed in range(first, first + 20):
+        run_random(seed)

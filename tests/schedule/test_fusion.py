@@ -145,6 +145,15 @@ def test_an_embedding_by_a_one_hot_sum_has_no_loop_over_the_vocabulary() -> None
     assert np.array_equal(picked.numpy(), table.numpy()[[3, 999, 0, 17]])
 
 
+def test_an_embedding_of_small_floats_has_no_loop_over_the_vocabulary() -> None:
+    table = floats(100, 24).cast(svod.float16).realize()
+    hot = Tensor(np.array([3, 99], np.int32)).reshape(2, 1) == svod.arange(100, dtype=svod.int32)
+    picked = svod.where(hot.reshape(2, 100, 1), table.reshape(1, 100, 24), 0.0).sum(1)
+    (body,) = bodies(picked)
+    assert reduced_sizes(body) == []
+    assert np.array_equal(picked.numpy(), table.numpy()[[3, 99]])
+
+
 def test_a_place_outside_the_table_gives_zero() -> None:
     table = floats(10, 4)
     rows = Tensor(np.array([-1, 10, 1 << 40, 9], np.int64))
