@@ -129,25 +129,26 @@ def log1p(form: Format, x: Term) -> Term:
 
 def sinh(form: Format, x: Term) -> Term:
     a = absolute(x)
-    plus, minus, sine, excess = _hyperbolic(form, a)
-    y = minus + fma(plus, sine, minus * excess)
+    up, down, sine, excess = _hyperbolic(form, a)
+    minus = up - down
+    y = minus + fma(up + down, sine, minus * excess)
     y = where(a < form.sinh_limit, y + y, a * INFINITY)
     return where(a < form.sinh_tiny, x, with_sign(y, x))
 
 
 def cosh(form: Format, x: Term) -> Term:
     a = absolute(x)
-    plus, minus, sine, excess = _hyperbolic(form, a)
-    y = plus + fma(minus, sine, plus * excess)
+    up, down, sine, excess = _hyperbolic(form, a)
+    y = up + fma(up - down, sine, fma(up + down, excess, down))
     return where(a < form.sinh_limit, y + y, a * INFINITY)
 
 
 def _hyperbolic(form: Format, a: Term) -> tuple[Term, Term, Term, Term]:
-    """Parts of sinh(a) and cosh(a), a = n*ln(2) + r >= 0: plus, minus, sinh(r) and cosh(r) - 1.
+    """Parts of sinh(a) and cosh(a), a = n*ln(2) + r >= 0: up, down, sinh(r) and cosh(r) - 1.
 
-    With plus and minus = (2**n +- 2**-n) / 4, sinh(a) = 2 * (minus*cosh(r) + plus*sinh(r)) and
-    cosh(a) = 2 * (plus*cosh(r) + minus*sinh(r)): plus and minus are nearly exact, so only the
-    smaller summands carry an error, and nothing overflows early.
+    With up and down = 2**n / 4 and 2**-n / 4, sinh(a) = 2 * ((up - down)*cosh(r) + (up + down)*
+    sinh(r)), and cosh(a) with the signs swapped. The largest summand is exact, so only the smaller
+    ones carry an error, and nothing overflows early.
     """
     shifted, r = reduce_exponent(form, a)
     exponent = signed_bits(shifted) << form.mantissa
@@ -155,7 +156,7 @@ def _hyperbolic(form: Format, a: Term) -> tuple[Term, Term, Term, Term]:
     up = as_float(exponent + quarter)
     down = as_float(greater_integer(quarter - exponent, 0))
     z = r * r
-    return up + down, up - down, fma(r * z, horner(z, form.sinh), r), horner(z, form.cosh) * z
+    return up, down, fma(r * z, horner(z, form.sinh), r), horner(z, form.cosh) * z
 
 
 def asin(form: Format, x: Term) -> Term:

@@ -131,8 +131,14 @@ def acosh(x: Term) -> Term:
 
 
 def atanh(x: Term) -> Term:
+    # log1p(2a/(1 - a)) / 2; what the quotient lost by rounding is made up.
     a = absolute(x)
-    y = 0.5 * elementary.log1p(FORM, (a + a) / (1.0 - a))
+    doubled, under = a + a, 1.0 - a
+    under_low = (1.0 - under) - a
+    quotient = doubled / under
+    rest = fma(-quotient, under_low, fma(-quotient, under, doubled))
+    rest = where(a < 1.0, rest / (a + 1.0), 0.0)
+    y = 0.5 * (elementary.log1p(FORM, quotient) + rest)
     return with_sign(where(a > 1.0, NAN, y), x)
 
 

@@ -257,14 +257,15 @@ def test_narrow_functions_go_through_float32(dtype: DType) -> None:
 
 # -- functions ---------------------------------------------------------------------------------
 
-# The largest errors found in units of the last place, rounded up: float32, float64.
+# The largest errors found, in units of the last place, rounded up: over every float32, and over
+# millions of float64. Powers, remainders and atan2 over millions of pairs.
 ULPS: dict[str, tuple[float, float]] = {
     "RECIP": (0.5, 0.5), "RSQRT": (1.5, 1.5), "EXP": (0.9, 0.9), "EXP2": (0.9, 0.9),
     "EXPM1": (1.5, 1.9), "LOG": (0.9, 0.9), "LOG2": (1.1, 1.1), "LOG1P": (1.5, 1.5),
     "SIN": (1.6, 0.9), "COS": (1.6, 0.9), "TAN": (0.51, 1.2), "TANH": (1.6, 2.0),
-    "ERF": (1.2, 1.0), "SINH": (1.8, 1.8), "COSH": (1.9, 1.5), "ASIN": (1.4, 1.5),
-    "ACOS": (1.1, 1.2), "ATAN": (1.4, 1.8), "ASINH": (0.51, 1.8), "ACOSH": (0.51, 1.8),
-    "ATANH": (0.51, 2.0), "ATAN2": (1.6, 2.0), "POW": (0.54, 1.2), "FMOD": (0.0, 0.0),
+    "ERF": (1.2, 1.0), "SINH": (1.5, 1.8), "COSH": (1.3, 1.3), "ASIN": (1.4, 1.6),
+    "ACOS": (1.1, 1.1), "ATAN": (1.4, 1.9), "ASINH": (0.51, 1.8), "ACOSH": (0.51, 1.9),
+    "ATANH": (0.51, 1.9), "ATAN2": (1.6, 2.0), "POW": (0.54, 1.2), "FMOD": (0.0, 0.0),
 }  # fmt: skip
 UNARY = [name for name in ULPS if name not in ("ATAN2", "POW", "FMOD")]
 BINARY = ["ATAN2", "POW", "FMOD"]
