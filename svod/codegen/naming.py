@@ -50,5 +50,12 @@ def _size(size: object) -> str:
 def _reduction_word(node: UOp) -> str:
     value = node.src[0]
     if node.arg.op == O.ADD and value.op == O.MUL and value.src[0] is not value.src[1]:
-        return "matmul"
+        if all(_reads_memory(s) for s in value.src):
+            return "matmul"
     return _WORDS.get(node.arg.op, "reduce")
+
+
+def _reads_memory(node: UOp) -> bool:
+    while node.op in O.MOVEMENT or node.op == O.CAST:
+        node = node.src[0]
+    return node.op != O.CONST

@@ -18,8 +18,8 @@ from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
-from svod.ir.build import whole_of
-from svod.ir.node import UOp, depth_first, elements, make
+from svod.ir.node import UOp, elements, make
+from svod.ir.scan import outer_order, outer_sources
 from svod.ir.symbolic import ZERO
 from svod.schedule.views import Indices, Shape, node_of, source_indices
 
@@ -37,7 +37,7 @@ KERNEL_COST = 2000.0  # one more launch and one more kernel to compile
 MAX_USES = 6  # more places than this and the value is stored
 MAX_WORK = 1e6
 INNER_WORK = 1 << 16  # a reduction inside another one may repeat at most this much in one kernel
-EFFECTS = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION})
+EFFECTS = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN})
 LEAVES = frozenset(
     {O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.CONST, O.IOTA, O.DEFINE_VAR, O.BIND, O.DEVICE, O.MSELECT,
      O.MSTACK, O.UNIQUE, O.LUNIQUE}
@@ -57,15 +57,9 @@ def output_indices(shape: Shape) -> Indices:
     return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
 
 
-def has_storage(node: UOp) -> bool:
-    """Whether the node is a whole buffer, perhaps under another shape."""
-    node = whole_of(node)
-    return node.op in (O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.COPY, O.CONTIGUOUS, O.SCATTER)
-
-
 def decide_storage(sink: UOp) -> set[UOp]:
     """The nodes to store: a matter of structure alone, so the order of visits is one too."""
-    order = list(depth_first(sink))
+    order = outer_order((sink,))
     facts = _Work(order)
     uses: dict[UOp, list[Use]] = {}
     stored: set[UOp] = set()
@@ -149,6 +143,11 @@ def _start_effect(node: UOp, start, use) -> None:  # type: ignore[no-untyped-def
         for s in node.src[2:]:
             use(s, node, loops[:lead], nest[:lead])
         use(node.src[0], node, output_indices(node.shape), ())
+    elif op == O.SCAN:  # where its carries start is computed into their memory
+        start(node)
+        for s in node.src[2 : 2 + node.arg.carries]:
+            loops = output_indices(s.shape)
+            use(s, node, loops, tuple([i for i in loops if i.op == O.RANGE]))
     else:  # COPY and CUSTOM_FUNCTION read whole buffers: their sources are stored already
         stored = start(node)
         del stored
@@ -267,7 +266,7 @@ class _Work:
     def __init__(self, order: list[UOp]) -> None:
         self.users: dict[UOp, int] = {}
         for node in order:
-            for s in set(node.src):
+            for s in set(outer_sources(node)):
                 self.users[s] = self.users.get(s, 0) + 1
         self.carries: set[UOp] = set()  # a contraction and what follows it element by element
         for node in order:

@@ -31,11 +31,6 @@ def Variable(name: str, lo: int, hi: int) -> UOp:
     return variable(name, lo, hi)
 
 
-def is_size(value: Any) -> bool:
-    """Whether a value is a run-time size."""
-    return isinstance(value, UOp) and value.dtype.kind == "x"
-
-
 def bound_value(size: UOp | int) -> int:
     """The number a size stands for, from the values its variables are bound to."""
     if not isinstance(size, UOp):
