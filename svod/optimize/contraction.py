@@ -18,7 +18,7 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.machine import Machine
-from svod.optimize.opts import Opt, replace_by_pieces, split
+from svod.optimize.opts import Opt, replace_by_pieces
 
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
 PANEL_BYTES = 20  # per cycle from the second cache, kept up while computing
@@ -64,38 +64,51 @@ def find_contraction(sink: UOp) -> Contraction | None:
     return None
 
 
-def optimize_contraction(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp | None:
-    """The staged plan; None where a plainer one is better."""
+def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
+    """The staged plan; empty where a plainer one is better."""
     found = find_contraction(sink)
     if found is None or stride(sink.src[0].src[0].src[0], sink.src[0].src[-1]) != 1:
-        return None
+        return []
     if prod(map(extent, found.m)) < MIN_ROWS or prod(map(extent, found.n)) < MIN_COLUMNS:
-        return None
+        return []
     depth = prod(map(extent, found.k))
     if depth < MIN_DEPTH or not _needs_panel(found, machine):
-        return None
-    end = sink.src[0]
+        return []
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
-    joined = _joined_columns(end, found)
+    joined = _joined_columns(sink.src[0], found)
     total = prod(map(extent, joined))
     vectors, rows = _tile(total, _row_count(found), width)
     tile = vectors * width
     if depth * tile * itemsize > SCRATCH_LIMIT:
-        return None
+        return []
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
-    cut = _Columns(sink, joined, total, tile, width, block)
-    operand = found.columns
-    sink = cut.apply(sink)
-    sink = cut.stage(sink, operand, found.k)
-    panel = cut.panel
-    applied.append(Opt("TILE", joined[-1].arg.id, tile))
-    applied.append(Opt("STAGE", joined[-1].arg.id, depth))
-    sink = _panels_outside(sink, found, panel)
     row = max(found.m, key=extent)
-    sink = split(sink, row, min(rows, extent(row)), AxisKind.UPCAST)
-    applied.append(Opt("UPCAST", row.arg.id, rows))
-    return sink
+    column = joined[-1].arg.id
+    return [
+        Opt("TILE", column, tile),
+        Opt("STAGE", column, block),
+        Opt("UPCAST", row.arg.id, min(rows, extent(row))),
+    ]
+
+
+def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine) -> UOp | None:
+    """Columns in panels of ``tile``, packed ``block`` at a time; None where that does not fit."""
+    found = find_contraction(sink)
+    if found is None or not found.m or found.n[-1].arg.id != axis:
+        return None
+    width = machine.lanes(max(4, found.columns.dtype.itemsize))
+    joined = _joined_columns(sink.src[0], found)
+    total = prod(map(extent, joined))
+    depth = prod(map(extent, found.k))
+    panels = -(-total // tile)
+    itemsize = max(4, found.columns.dtype.itemsize)
+    if tile % width or panels % block or depth * tile * itemsize > SCRATCH_LIMIT:
+        return None
+    cut = _Columns(sink, joined, total, tile, width, block)
+    sink = cut.apply(sink)
+    sink = cut.stage(sink, found.columns, found.k)
+    return _panels_outside(sink, found, cut.panel)
 
 
 def _panels_outside(sink: UOp, found: Contraction, panel: UOp) -> UOp:

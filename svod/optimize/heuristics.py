@@ -1,22 +1,22 @@
 """The loop choices made without search: lanes, register tile, unrolling, threads.
 
 In: a kernel as rangeify made it. Out: the same kernel with axes of every kind, and the opts that
-were applied. Choices come from shapes, strides, dtypes and the machine.
+make it so. Choices come from shapes, strides, dtypes and the machine.
 """
 
 from __future__ import annotations
 
-import itertools
-
-from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp, depth_first, make
-from svod.optimize.contraction import optimize_contraction
+from svod.ir.node import UOp, depth_first
+from svod.optimize.actions import Nest, merge_adjacent
+from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
-from svod.optimize.opts import Opt, merge, split, thread
+from svod.optimize.opts import Opt
 from svod.optimize.rows import HEAVY, keep_rows
+
+__all__ = ["merge_adjacent", "optimize"]
 
 LANE_FACTORS = (16, 8, 4, 2, 1)
 STRIDED_BLOCK = 64  # elements: some cache lines of every row that is read across
@@ -28,35 +28,15 @@ HEAVY_BODY = 40  # operations per element beyond which one vector register per v
 
 def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
     """Choose and apply opts."""
-    sink = merge_adjacent(sink)
-    applied: list[Opt] = []
+    nest = Nest(merge_adjacent(sink), machine)
     if machine.vector_bytes and len(sink.src) == 1:
-        staged = optimize_contraction(sink, machine, applied)
-        if staged is None:
-            sink = _choose(keep_rows(sink), machine, applied)
+        staged = choose_contraction(nest.sink, machine)
+        if staged:
+            nest.apply(*staged)
         else:
-            sink = merge_adjacent(staged)
-    sink = _threads(sink, machine, applied)
-    return renumber(sink), tuple(applied)
-
-
-def merge_adjacent(sink: UOp) -> UOp:
-    """Axes that memory holds next to each other everywhere become one."""
-    changed = True
-    while changed:
-        changed = False
-        for node in sink.toposort():
-            if node.op not in (O.END, O.REDUCE):
-                continue
-            ranges = [s for s in node.src[1:] if s.op == O.RANGE]
-            for a, b in itertools.pairwise(ranges):
-                merged = merge(sink, a, b)
-                if merged is not None:
-                    sink, changed = merged, True
-                    break
-            if changed:
-                break
-    return sink
+            choose_plain(nest)
+    choose_threads(nest)
+    return renumber(nest.sink), tuple(nest.opts)
 
 
 class _Shape:
@@ -149,8 +129,11 @@ def _lane_candidates(shape: _Shape) -> list[UOp | None]:
     return candidates
 
 
-def _choose(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
-    shape = _Shape(sink)
+def choose_plain(nest: Nest) -> None:
+    """Lanes, a register tile and unrolling, with every operand read in place."""
+    if keep_rows(nest.sink) is not nest.sink:
+        nest.apply(Opt("KEEP", nest.sink.src[0].src[-1].arg.id))
+    machine, shape = nest.machine, _Shape(nest.sink)
     best: tuple[float, UOp | None, dict[UOp, UOp]] | None = None
     for candidate in _lane_candidates(shape):
         cost, own = _lane_cost(shape, machine, candidate)
@@ -161,28 +144,19 @@ def _choose(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
     _, lane, own = best
     width = machine.lanes(shape.itemsize)
     tile = _register_tile(shape, machine, lane, own)
-    sink = _unroll(sink, shape, lane, own, tile, applied)
-    for r, factor in tile.upcasts:
-        sink = split(sink, r, factor, AxisKind.UPCAST)
-        applied.append(Opt("UPCAST", r.arg.id, factor))
+    nest.apply(*_unrolls(shape, own, tile))
+    nest.apply(*[Opt("UPCAST", r.arg.id, factor) for r, factor in tile.upcasts])
     for r in dict.fromkeys(own.values()):
         most = 1 if tile.upcasts else _reduce_vectors([n for n in own if own[n] is r])
-        lanes = _lane_width(extent(r), width, most)
-        sink = split(sink, r, lanes, AxisKind.LANE)
-        applied.append(Opt("LANE", r.arg.id, lanes))
+        nest.apply(Opt("LANE", r.arg.id, _lane_width(extent(r), width, most)))
     if lane is not None:
         crossed = _crossed_axis(shape, lane)
         if crossed is not None:
-            sink = _tile_loop(sink, crossed)
-            applied.append(Opt("TILE", crossed.arg.id, STRIDED_BLOCK))
+            nest.apply(Opt("BLOCK", crossed.arg.id, STRIDED_BLOCK))
         lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape, lane, machine))
-        sink = split(sink, lane, lanes, AxisKind.LANE)
-        applied.append(Opt("LANE", lane.arg.id, lanes))
+        nest.apply(Opt("LANE", lane.arg.id, lanes))
         if tile.upcasts:
-            sink = _lane_first(sink)
-        elif crossed is not None:
-            sink = _block_last(sink)
-    return sink
+            nest.apply(*_lane_first(nest.main()))
 
 
 def _crossed_axis(shape: _Shape, lane: UOp) -> UOp | None:
@@ -200,25 +174,6 @@ def _crossed_axis(shape: _Shape, lane: UOp) -> UOp | None:
             if r is not lane and stride(index, r) == 1 and long:
                 return r
     return None
-
-
-def _tile_loop(sink: UOp, r: UOp) -> UOp:
-    """A loop cut in blocks; the rest is a smaller block."""
-    return split(sink, r, STRIDED_BLOCK, r.arg.kind)
-
-
-def _block_last(sink: UOp) -> UOp:
-    """The block of the crossed axis goes inside the loop over groups of lanes."""
-    ends = []
-    for end in sink.src:
-        loops = list(end.src[1:])
-        block = [r for r in loops if extent(r) <= STRIDED_BLOCK and r.arg.kind is AxisKind.LOOP]
-        lanes = [r for r in loops if r.arg.kind is AxisKind.LANE]
-        if block and lanes:
-            rest = [r for r in loops if r not in block[-1:] and r not in lanes]
-            loops = [*rest, block[-1], *lanes]
-        ends.append(make(O.END, dt.void, (end.src[0], *loops)))
-    return make(O.SINK, dt.void, tuple(ends))
 
 
 def _reduce_vectors(reductions: list[UOp]) -> int:
@@ -336,68 +291,51 @@ def _tile_rows(size: int, limit: int) -> int:
     return limit
 
 
-def _unroll(
-    sink: UOp, shape: _Shape, lane: UOp | None, own: dict[UOp, UOp], tile: _Tile, applied: list[Opt]
-) -> UOp:
+def _unrolls(shape: _Shape, own: dict[UOp, UOp], tile: _Tile) -> list[Opt]:
     """Short reduced axes are written out."""
+    found: list[Opt] = []
+    done: set[UOp] = set(own.values())
     copies = 1
     for _, factor in tile.upcasts:
         copies *= factor
     for node in shape.reductions:
         for r in node.src[1:]:
-            if r in own.values():
+            if r in done:
                 continue
             if extent(r) <= UNROLL_LIMIT and copies * extent(r) <= 32:
-                sink = split(sink, r, extent(r), AxisKind.UNROLL)
-                applied.append(Opt("UNROLL", r.arg.id, extent(r)))
+                found.append(Opt("UNROLL", r.arg.id, extent(r)))
+                done.add(r)
                 copies *= extent(r)
-    return sink
+    return found
 
 
-def _lane_first(sink: UOp) -> UOp:
+def _lane_first(main: UOp) -> list[Opt]:
     """Walk a panel of the lane axis down before going to the next: the panel stays in cache."""
-    main = max(sink.src, key=lambda e: evaluations(e.src[0]))
     loops = list(main.src[1:])
     lanes = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.LANE]
     upcasts = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.UPCAST]
     if not lanes or lanes[0] == 0 or not upcasts or upcasts[0] == 0:
-        return sink
-    outer, target = loops[lanes[0] - 1], loops[upcasts[0] - 1]
-    if outer is target or AxisKind.LOOP not in (outer.arg.kind, target.arg.kind):
-        return sink
-    if outer.arg.kind is not AxisKind.LOOP or loops.index(target) > loops.index(outer):
-        return sink
-    loops.remove(outer)
-    loops.insert(loops.index(target), outer)
-    place = {r: i for i, r in enumerate(loops)}
-    ends = []
-    for end in sink.src:  # loops that several stores share keep one order in all of them
-        order = list(end.src[1:])
-        shared = sorted([r for r in order if r in place], key=lambda r: place[r])
-        mixed = iter(shared)
-        ends.append(
-            make(O.END, dt.void, (end.src[0], *[next(mixed) if r in place else r for r in order]))
-        )
-    return make(O.SINK, dt.void, tuple(ends))
+        return []
+    outer, target = lanes[0] - 1, upcasts[0] - 1
+    if target >= outer or any(loops[i].arg.kind is not AxisKind.LOOP for i in (outer, target)):
+        return []
+    return [Opt("MOVE", outer, target)]
 
 
-def _threads(sink: UOp, machine: Machine, applied: list[Opt]) -> UOp:
-    if machine.cores < 2:
-        return sink
-    if any(e.src[0].arg == "ordered" for e in sink.src):
-        return sink
+def choose_threads(nest: Nest) -> None:
+    """The outermost loop with enough steps, shared by as many stores as can be."""
+    sink, cores = nest.sink, nest.machine.cores
+    if cores < 2 or any(e.src[0].arg == "ordered" for e in sink.src):
+        return
     work = sum(
         [evaluations(n) for n in sink.toposort() if n.op == O.INDEX or n.op in O.ELEMENTWISE]
     )
     if work < THREAD_WORK:
-        return sink
-    main = max(sink.src, key=lambda e: evaluations(e.src[0]))
-    shared = [r for r in main.src[1:] if r.arg.kind is AxisKind.LOOP and r.op == O.RANGE]
+        return
+    loops = list(nest.main().src[1:])
+    shared = [r for r in loops if r.arg.kind is AxisKind.LOOP and r.op == O.RANGE]
     shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
     for r in shared:
-        if extent(r) >= machine.cores * 4 or (
-            extent(r) >= machine.cores and extent(r) % machine.cores == 0
-        ):
-            applied.append(Opt("THREAD", r.arg.id, machine.cores))
-            return thread(sink, r, machine.cores)
-    return sink
+        if extent(r) >= cores * 4 or (extent(r) >= cores and extent(r) % cores == 0):
+            nest.apply(Opt("THREAD", loops.index(r), cores))
+            return

@@ -1,0 +1,287 @@
+"""One language of opts: heuristics, search, tuned store and users' lists all speak it.
+
+In: a kernel as rangeify made it and a list of opts. Out: the kernel after them. An axis is the id
+of a range of the kernel whose adjacent axes have been merged; an opt takes what the opts before it
+left of that axis. Loops that opts made are named by their position, counted from the outside.
+
+    KEEP(axis)             heavy values along the axis are kept for a later pass over the row
+    UNROLL(axis, n)        n steps of a reduced axis are written out
+    UPCAST(axis, n)        n steps of an output axis are side by side in registers
+    LANE(axis, n)          n steps are the lanes of vectors
+    BLOCK(axis, n)         the loop is cut in blocks of n, inside the loops over lanes
+    TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
+    STAGE(axis, n)         which packs n panels at a time into scratch memory
+    MOVE(position, to)     a loop goes outside the one at another position
+    THREAD(position, n)    a loop is split over n cores
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from svod.base.errors import CompileError
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind
+from svod.ir.node import UOp, make
+from svod.optimize.contraction import stage_columns
+from svod.optimize.graph import evaluations, extent, renumber, stride
+from svod.optimize.machine import Machine
+from svod.optimize.opts import Opt, merge, split, thread
+from svod.optimize.rows import keep_rows
+
+MAX_LANES = 1024
+MAX_COPIES = 256  # of one kernel's body; more only grows the code
+
+
+class OptimizeError(CompileError):
+    """An opt that does not fit its kernel, or a search that failed."""
+
+
+def apply_opts(kernel: UOp, opts: Iterable[Opt], machine: Machine) -> UOp:
+    """The kernel after the opts; OptimizeError where one does not fit."""
+    nest = Nest(merge_adjacent(kernel), machine)
+    for opt in opts:
+        reason = nest.refusal(opt)
+        if reason:
+            raise OptimizeError(f"{opt} does not fit after {chain(nest.opts)}: {reason}")
+        nest.apply(opt)
+    if nest.panels:
+        raise OptimizeError(f"{chain(nest.opts)} has a TILE without a STAGE of the same axis")
+    return renumber(nest.sink)
+
+
+def chain(opts: Sequence[Opt]) -> str:
+    """Opts as people read them."""
+    return ", ".join(map(str, opts)) or "no opts"
+
+
+def merge_adjacent(sink: UOp) -> UOp:
+    """Axes that memory holds next to each other everywhere become one."""
+    changed = True
+    while changed:
+        changed = False
+        for node in sink.toposort():
+            if node.op not in (O.END, O.REDUCE):
+                continue
+            ranges = [s for s in node.src[1:] if s.op == O.RANGE]
+            for a, b in itertools.pairwise(ranges):
+                merged = merge(sink, a, b)
+                if merged is not None:
+                    sink, changed = merged, True
+                    break
+            if changed:
+                break
+    return sink
+
+
+class Nest:
+    """A kernel with merged axes, and what has been applied to it."""
+
+    __slots__ = ("blocks", "loops", "machine", "opts", "panels", "sink")
+
+    def __init__(self, sink: UOp, machine: Machine) -> None:
+        self.sink, self.machine = sink, machine
+        self.opts: list[Opt] = []
+        self.blocks: list[int] = []  # sizes of the blocks of loops
+        self.panels: dict[int, int] = {}  # columns of the panels that wait for a STAGE
+        self.loops: dict[int, UOp] = {}  # what is left of each axis
+        self._find_loops([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
+
+    def apply(self, *opts: Opt) -> None:
+        """Apply opts that fit."""
+        for opt in opts:
+            _ACTIONS[opt.name](self, opt)
+            self.opts.append(opt)
+
+    def main(self) -> UOp:
+        """The store that most of the work is in."""
+        return max(self.sink.src, key=lambda e: evaluations(e.src[0]))
+
+    def refusal(self, opt: Opt) -> str:
+        """Why an opt does not fit; empty where it does."""
+        if opt.name not in _ACTIONS:
+            return f"there is no such opt: use one of {', '.join(_ACTIONS)}"
+        if opt.name in ("MOVE", "THREAD"):
+            return self._position_refusal(opt)
+        if opt.axis not in self.loops:
+            return f"nothing is left of axis {opt.axis}: there is {sorted(self.loops)}"
+        if opt.name == "KEEP":
+            return "" if keep_rows(self.sink) is not self.sink else "there is nothing to keep"
+        if opt.amount < 1:
+            return "the amount is below one"
+        if opt.name == "STAGE":
+            width = self.panels.get(opt.axis, 0)
+            if not width:
+                return "STAGE needs a TILE of the same axis before it"
+            staged = stage_columns(self.sink, opt.axis, width, opt.amount, self.machine)
+            return "" if staged is not None else "the kernel is no contraction with these columns"
+        return _axis_refusal(self, opt, self.loops[opt.axis])
+
+    def _position_refusal(self, opt: Opt) -> str:
+        loops = self.main().src[1:]
+        positions = (opt.axis, opt.amount) if opt.name == "MOVE" else (opt.axis,)
+        for position in positions:
+            if not 0 <= position < len(loops):
+                return f"there are {len(loops)} loops"
+            if loops[position].op != O.RANGE or loops[position].arg.kind is not AxisKind.LOOP:
+                return f"loop {position} is no plain loop"
+        if any(e.src[0].arg == "ordered" for e in self.sink.src):
+            return "the stores have an order"
+        if opt.name == "MOVE":
+            return "" if opt.amount < opt.axis else "the loop is outside already"
+        return "" if 2 <= opt.amount <= extent(loops[opt.axis]) else "the loop is too short"
+
+    def _find_loops(self, axes: Iterable[int]) -> None:
+        kinds = (AxisKind.LOOP, AxisKind.REDUCE)
+        ranges = [n for n in self.sink.toposort() if n.op == O.RANGE and n.arg.kind in kinds]
+        found = {r.arg.id: r for r in ranges}
+        self.loops = {axis: found[axis] for axis in axes if axis in found}
+
+
+def _axis_refusal(nest: Nest, opt: Opt, r: UOp) -> str:
+    nodes = nest.sink.toposort()
+    is_output = r.arg.kind is AxisKind.LOOP
+    ordered = any(e.src[0].arg == "ordered" for e in nest.sink.src)
+    # Axes whose values share one scratch memory: copies side by side would overwrite it.
+    inner = [n for n in nodes if n.op == O.END and n not in nest.sink.src]
+    shares = any(r in n.ranges for n in inner)
+    if opt.name == "UNROLL" and is_output:
+        return "UNROLL takes a reduced axis"
+    if opt.name in ("UPCAST", "BLOCK", "TILE") and not is_output:
+        return f"{opt.name} takes an output axis"
+    if opt.name == "LANE":
+        if not 2 <= opt.amount <= MAX_LANES:
+            return f"use 2 to {MAX_LANES} lanes"
+        if any(r in n.ranges and _has_lane(n) for n in nodes):
+            return "some values have lanes already"
+        if is_output and shares:
+            return "lanes would meet in scratch memory"
+        if is_output and ordered and not _lanes_stay_apart(nest.sink, r):
+            return "lanes of an ordered store could meet"
+        return ""
+    if ordered and is_output:
+        return "the stores have an order"
+    if opt.name != "TILE" and opt.amount > extent(r):
+        return f"the axis has {extent(r)} steps"
+    if opt.name in ("UPCAST", "UNROLL"):
+        if is_output and shares:
+            return "copies would meet in scratch memory"
+        if _copies(nest.sink) * opt.amount > MAX_COPIES:
+            return f"there would be more than {MAX_COPIES} copies"
+    if opt.name in ("BLOCK", "TILE") and (inner or r.src[0].op != O.CONST):
+        return "the kernel has scratch memory or a run-time size"
+    return ""
+
+
+def _has_lane(node: UOp) -> bool:
+    return any(r.arg.kind is AxisKind.LANE for r in node.ranges if r.op == O.RANGE)
+
+
+def _lanes_stay_apart(sink: UOp, r: UOp) -> bool:
+    for end in sink.src:
+        place = end.src[0].src[0]
+        loads = [n for n in place.src[1].toposort() if n.op == O.LOAD]
+        if r in end.src[1:] and (stride(place, r) != 1 or any(r in n.ranges for n in loads)):
+            return False
+    return True
+
+
+def _copies(sink: UOp) -> int:
+    total = 1
+    copied = (AxisKind.UPCAST, AxisKind.UNROLL)
+    for size in {r.arg.id: extent(r) for r in sink.toposort() if _is_kind(r, copied)}.values():
+        total *= size
+    return total
+
+
+def _is_kind(node: UOp, kinds: tuple[AxisKind, ...]) -> bool:
+    return node.op == O.RANGE and node.arg.kind in kinds
+
+
+# -- the actions ----------------------------------------------------------------------------------
+
+
+def _keep(nest: Nest, opt: Opt) -> None:
+    nest.sink = keep_rows(nest.sink)
+    nest._find_loops(nest.loops)
+
+
+def _cut(nest: Nest, opt: Opt, kind: AxisKind | None = None) -> None:
+    r = nest.loops.pop(opt.axis)
+    outer = 2 + max([n.arg.id for n in nest.sink.toposort() if n.op == O.RANGE])
+    nest.sink = split(nest.sink, r, opt.amount, kind or r.arg.kind)
+    for node in nest.sink.toposort():
+        if node.op == O.RANGE and node.arg.id == outer and node.arg.kind is r.arg.kind:
+            nest.loops[opt.axis] = node
+
+
+def _lane(nest: Nest, opt: Opt) -> None:
+    _cut(nest, opt, AxisKind.LANE)
+    if nest.blocks:
+        nest.sink = _block_last(nest.sink, nest.blocks[-1])
+
+
+def _block(nest: Nest, opt: Opt) -> None:
+    _cut(nest, opt)
+    nest.blocks.append(opt.amount)
+
+
+def _tile(nest: Nest, opt: Opt) -> None:
+    nest.panels[opt.axis] = opt.amount
+
+
+def _stage(nest: Nest, opt: Opt) -> None:
+    width = nest.panels.pop(opt.axis)
+    staged = stage_columns(nest.sink, opt.axis, width, opt.amount, nest.machine)
+    assert staged is not None
+    nest.sink = merge_adjacent(staged)
+    nest._find_loops(nest.loops)
+
+
+def _thread(nest: Nest, opt: Opt) -> None:
+    nest.sink = thread(nest.sink, nest.main().src[1 + opt.axis], opt.amount)
+    nest._find_loops(nest.loops)
+
+
+def _move(nest: Nest, opt: Opt) -> None:
+    """Loops that several stores share keep one order in all of them."""
+    loops = list(nest.main().src[1:])
+    loops.insert(opt.amount, loops.pop(opt.axis))
+    place = {r: i for i, r in enumerate(loops)}
+    ends = []
+    for end in nest.sink.src:
+        order = list(end.src[1:])
+        mixed = iter(sorted([r for r in order if r in place], key=lambda r: place[r]))
+        ends.append(
+            make(O.END, dt.void, (end.src[0], *[next(mixed) if r in place else r for r in order]))
+        )
+    nest.sink = make(O.SINK, dt.void, tuple(ends))
+
+
+def _block_last(sink: UOp, size: int) -> UOp:
+    """The block of a loop goes inside the loop over groups of lanes."""
+    ends = []
+    for end in sink.src:
+        loops = list(end.src[1:])
+        block = [r for r in loops if extent(r) <= size and r.arg.kind is AxisKind.LOOP]
+        lanes = [r for r in loops if r.arg.kind is AxisKind.LANE]
+        if block and lanes:
+            rest = [r for r in loops if r not in block[-1:] and r not in lanes]
+            loops = [*rest, block[-1], *lanes]
+        ends.append(make(O.END, dt.void, (end.src[0], *loops)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+_ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
+    "KEEP": _keep,
+    "UNROLL": lambda nest, opt: _cut(nest, opt, AxisKind.UNROLL),
+    "UPCAST": lambda nest, opt: _cut(nest, opt, AxisKind.UPCAST),
+    "LANE": _lane,
+    "BLOCK": _block,
+    "TILE": _tile,
+    "STAGE": _stage,
+    "MOVE": _move,
+    "THREAD": _thread,
+}
