@@ -581,6 +581,7 @@ def _sweep_entries(young: bool = False) -> int:
     reached = _next_sn
     # Keys in creation order, copied first: other threads may add nodes meanwhile. What is new in
     # a table is at its end.
+    sizes = [len(table) for table in _tables]
     if young:
         pending = [
             list(islice(reversed(table), len(table) - old))[::-1]
@@ -609,9 +610,10 @@ def _sweep_entries(young: bool = False) -> int:
                 table.setdefault(key, node)
             else:
                 node._ranges = None
+                sizes[number] -= 1
                 count += 1
         del node, key
-    _swept_sizes[:] = [len(table) for table in _tables]
+    _swept_sizes[:] = sizes
     _swept_to, _swept_bytes = reached, _waiting_bytes
     if not young:
         _waiting_bytes = _swept_bytes = 0
