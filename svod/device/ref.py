@@ -79,7 +79,7 @@ class RefProgram:
     def _run(self, buffers: Mapping[int, Buffer], vals: Sequence[int]) -> None:
         leaves: dict[UOp, Any] = {p: _argument(p, buffers[p.arg.slot]) for p in self._params}
         leaves.update(self._variable_values(vals))
-        stores = [(store.src[0], evaluate(store.src[1], leaves)) for store in _stores(self.body)]
+        stores = [(target, evaluate(value, leaves)) for target, value in _stores(self.body)]
         for target, value in stores:
             _write(target, value, leaves)
 
@@ -104,20 +104,25 @@ Slots = tuple[int, ...]
 def argument_slots(body: UOp) -> tuple[Slots, Slots, Slots]:
     """All argument slots of a tensor-level body, those written, and those read."""
     stores = _stores(body)
-    outs = {_stored_param(store.src[0]).arg.slot for store in stores}
+    outs = {_stored_param(target).arg.slot for target, _ in stores}
     ins = {
         node.arg.slot
-        for store in stores
-        for node in store.src[1].toposort()
+        for _, value in stores
+        for node in value.toposort()
         if node.op == O.PARAM and not node.src
     }
     return tuple(sorted(outs | ins)), tuple(sorted(outs)), tuple(sorted(ins))
 
 
-def _stores(body: UOp) -> tuple[UOp, ...]:
+def _stores(body: UOp) -> list[tuple[UOp, UOp]]:
+    """What is written where; a SCATTER writes its first source with values put into it."""
     if body.op != O.SINK or not body.src:
         raise GraphError(f"a REF kernel is a SINK of STOREs, got {O.NAMES[body.op]}")
+    found = []
     for store in body.src:
+        if store.op == O.SCATTER:
+            found.append((store.src[0], store))
+            continue
         if store.op != O.STORE:
             raise GraphError(f"a REF kernel is a SINK of STOREs, got {O.NAMES[store.op]} in it")
         target, value = store.src
@@ -125,7 +130,8 @@ def _stores(body: UOp) -> tuple[UOp, ...]:
             raise ShapeError(f"cannot store a value of shape {value.shape} into {target.shape}")
         if value.dtype is not target.dtype:
             raise DTypeError(f"cannot store a value of {value.dtype} into {target.dtype}")
-    return body.src
+        found.append((target, value))
+    return found
 
 
 def _stored_param(target: UOp) -> UOp:

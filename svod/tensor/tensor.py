@@ -240,15 +240,23 @@ class Tensor(
         where = self._device or source._device
         if source._device is not None and where != source._device:
             node = B.copy(node, where or source._device)
+        target, base = self._written_view()
+        if base.op == O.ASSIGN:  # a part of what an earlier assignment writes: that comes first
+            wrap(base, self._device).realize()
+            target, base = self._written_view()
+        self.uop = B.assign(target, node) if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
+        self._device = where
+        return self
+
+    def _written_view(self) -> tuple[UOp, UOp]:
+        """The view an assignment writes through, and the memory behind it."""
         target = self.uop
         while target.op == O.ASSIGN:
             target = target.src[0]
         base = target
         while base.op in (O.RESHAPE, O.PERMUTE, O.SHRINK, O.FLIP):
             base = base.src[0]
-        self.uop = B.assign(target, node) if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
-        self._device = where
-        return self
+        return target, base
 
     def copy_(self, source: Any) -> Tensor:
         """In place: the values of another tensor, broadcast and converted."""
