@@ -315,7 +315,7 @@ def test_S152_custom_functions_get_all_values_of_their_item():
         plan = prepare_plan(create_schedule(graph, given, {"n": 4}))
         ops = plan.prepared_ops()
         assert all(isinstance(op, PreparedCustomFunction) for op in ops)
-        assert [v.name for v in ops[0].runtime_vars] == ["n", "i"]
+        assert {v.name for v in ops[0].runtime_vars} == {"n", "i"}
         plan.execute()
         assert [values for _, values in seen] == [{"n": 4, "i": 0}, {"n": 4, "i": 1}]
         assert seen[0][0] == (n, i, "text") and numbers(plan.output_buffer()) == [5, 9, 13, 17]
