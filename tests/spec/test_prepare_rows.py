@@ -204,21 +204,21 @@ def test_S145_one_memory_is_one_place():
 
 
 def test_S146_S150_a_view_gets_a_place_of_its_own():
-    base, view, out = memory(16), memory(), memory()
+    base, view, same, between, out = memory(16), memory(), memory(), memory(), memory()
     whole = Buffer.from_numpy(np.arange(16, dtype=np.float32))
-    placeholder = Buffer(whole.storage, 4, dt.float32, 0)  # shares storage before it is replaced
-    same = memory()
+    start = Buffer(whole.storage, 4, dt.float32, 0)  # of both, until the view is replaced
+    first = call(plus(100), between, same)
     make_view = call(view_body(4, 6), view, base)
     kernel = body(B.binary(O.ADD, param(1), param(2)))
-    add = call(kernel, out, after(view, make_view), same)
-    given = {base.sn: whole, view.sn: placeholder, same.sn: placeholder}
+    add = call(kernel, out, after(between, first), after(view, make_view))
+    given = {base.sn: whole, view.sn: start, same.sn: start}
     plan = prepare_plan(create_schedule(sink(after(out, add)), given))
-    op = plan.prepared_ops()[0]
-    assert isinstance(op, PreparedBufferView) and (op.byte_offset, op.byte_size) == (24, 16)
+    (op,) = [op for op in plan.prepared_ops() if isinstance(op, PreparedBufferView)]
+    assert (op.byte_offset, op.byte_size) == (24, 16)
     places = plan.ast_to_buffer_map()
     assert places[view.sn] != places[same.sn], "or replacing one would change the other"
     plan.execute()
-    expected = np.arange(16)[6:10] + np.arange(4)
+    expected = 100 + np.arange(4) + np.arange(16)[6:10]
     assert plan.output_buffer().copyout().tolist() == expected.tolist()
 
 

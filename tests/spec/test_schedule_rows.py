@@ -299,6 +299,24 @@ def test_S216_a_loop_reads_what_its_last_turn_wrote():
     assert numbers(plan.output_buffer()) == expected
 
 
+def test_S216_a_loop_overwrites_only_what_was_read():
+    slow = [memory() for _ in range(4)]  # makes the reader wait for a long chain
+    late = slow[0]
+    for target in slow[1:]:
+        late = after(target, call(plus(1), target, late))
+    scratch, total = memory(), memory()
+    counter = loop(4)
+    value = B.cast(variable("i", 0, 63), dt.float32)
+    filled = call(body(B.broadcast_to(value, (4,))), scratch, bind("i", counter))
+    both = B.binary(O.ADD, B.binary(O.ADD, param(0), param(1)), param(2))
+    add = call(body(both), total, after(scratch, filled), late, bind("i", counter))
+    graph = sink(after(total, end(add, counter)))
+    given = {slow[0].sn: held(slow[0], 0, 0, 0, 0), total.sn: held(total, 0, 0, 0, 0)}
+    plan = prepare_plan(create_schedule(graph, given))
+    plan.execute()
+    assert numbers(plan.output_buffer()) == [0 + 1 + 2 + 3 + 4 * 3.0] * 4
+
+
 def test_S217_errors_of_the_interpreter():
     _, _, step, counter = counted()
     item = create_pre_schedule(counted()[0]).items[0]
