@@ -153,7 +153,7 @@ def _lanes(root: UOp, r: UOp) -> int:
     if not sizes or len(apart) > len(sizes):
         return 1
     lanes = min(MAX_LANES, 16 // min(sizes))
-    while lanes > 1 and extent(r) % lanes:
+    while lanes > 1 and (r.src[0].op != O.CONST or extent(r) % lanes):
         lanes //= 2
     return lanes
 
@@ -197,13 +197,11 @@ def _find(sink: UOp) -> _Kernel | None:
     (end,) = sink.src
     outputs = list(end.src[1:])
     shared = [n for n in depth_first(sink) if n.op == O.REDUCE and n.ranges <= set(outputs)]
-    if not shared or any(r.src[0].op != O.CONST for n in shared for r in n.src[1:]):
+    if not shared:
         return None
     used = frozenset[UOp]().union(*[n.ranges for n in shared])
     outer = [r for r in outputs if r in used]
     inner = [r for r in outputs if r not in used]
-    if any(r.src[0].op != O.CONST for r in inner):
-        return None
     return _Kernel(sink, outer, inner, shared)
 
 
@@ -307,35 +305,35 @@ class _Walk:
         number = max([-1, *[n.arg.id for n in near.toposort() if n.op == O.RANGE]])
         self.ranges: list[UOp] = []
 
-        def fresh(size: int, kind: AxisKind) -> UOp:
+        def fresh(size: UOp, kind: AxisKind) -> UOp:
             nonlocal number
-            if size == 1:
+            if size is ONE:
                 return ZERO
             number += 1
-            made = make(O.RANGE, dt.index, (num(size),), RangeArg(number, kind))
+            made = make(O.RANGE, dt.index, (size,), RangeArg(number, kind))
             self.ranges.append(made)
             return made
 
-        if extent(axes[-1]) % lanes:
+        if axes[-1].src[0].op != O.CONST or extent(axes[-1]) % lanes:
             lanes = 1
         sizes = [(r, r.src[0]) for r in axes]
-        sizes[-1] = (axes[-1], num(extent(axes[-1]) // lanes))
-        total = prod([int(size.arg) for _, size in sizes])
-        steps = -(-total // threads)
+        sizes[-1] = (axes[-1], idiv(axes[-1].src[0], lanes))
+        total = _product([size for _, size in sizes])
+        steps = idiv(add(total, num(threads - 1)), threads)
         loop = AxisKind.REDUCE if copies is AxisKind.UNROLL else AxisKind.LOOP
-        if steps <= KEPT_VECTORS:
+        if steps.op == O.CONST and steps.arg <= KEPT_VECTORS:
             step = fresh(steps, copies)
         else:
-            unrolled = UNROLL if steps >= 2 * UNROLL else 1
-            outer = fresh(-(-steps // unrolled), loop)
-            step = add(mul(outer, unrolled), fresh(unrolled, copies))
+            unrolled = UNROLL if steps.vmax >= 2 * UNROLL else 1
+            outer = fresh(idiv(add(steps, num(unrolled - 1)), unrolled), loop)
+            step = add(mul(outer, unrolled), fresh(num(unrolled), copies))
         place = add(mul(step, threads), thread)
         self.inside = lt(place, total)
         if self.inside is not TRUE:
-            place = make(O.MIN, dt.index, (place, num(total - 1)))
+            place = make(O.MIN, dt.index, (place, sub(total, ONE)))
         self.values = _unflatten(place, sizes)
         if lanes > 1:
-            lane = fresh(lanes, AxisKind.LANE)
+            lane = fresh(num(lanes), AxisKind.LANE)
             self.values[axes[-1]] = add(mul(self.values[axes[-1]], lanes), lane)
 
 

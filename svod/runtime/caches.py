@@ -8,10 +8,12 @@ out, since different bodies may become the same program. What the CPU lacks is c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from svod.base.errors import DeviceError, UnsupportedError
 from svod.base.knobs import knobs
+from svod.base.threads import thread_budget
 from svod.device.device import Device
 from svod.device.names import base_key
 from svod.device.spec import CompiledSpec, ProgramSpec
@@ -128,7 +130,9 @@ def _request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
     name = _kernel_name(body)
     rules = device.renderer.decompositor()
     sink = body if rules is None else rewrite((body,), rules)[0]
-    return _Request(program_of(sink, base_key(device.name), name), name, ())
+    estimate = getattr(device.renderer, "work", None)
+    flops, moved = estimate(body) if estimate is not None else (None, None)
+    return _Request(program_of(sink, base_key(device.name), name), name, (), flops, moved)
 
 
 def _cpu_request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
@@ -179,11 +183,17 @@ def _compile_on_cpu(requests: list[_Request], device: Device) -> list[CompiledKe
 
 
 def _compile_each(requests: list[_Request], device: Device) -> list[CompiledKernel]:
-    found = []
-    for request in requests:
-        spec, compiled = compile_program(request.program, device)
-        found.append(_record(request, spec, load(compiled, device), device))
-    return found
+    made = [compile_program(request.program, device) for request in requests]
+    if len(made) > 1 and base_key(device.name) == "CUDA":
+        # The driver assembles while it loads, a tenth of a second for a large kernel.
+        with ThreadPoolExecutor(min(len(made), thread_budget().threads)) as pool:
+            loaded = list(pool.map(lambda pair: load(pair[1], device), made))
+    else:
+        loaded = [load(compiled, device) for _, compiled in made]
+    return [
+        _record(request, spec, program, device)
+        for request, (spec, _), program in zip(requests, made, loaded, strict=True)
+    ]
 
 
 def _record(

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from ctypes import byref
 from typing import Any
 
+import numpy as np
+
 from svod.base.errors import SvodError
 from svod.device.buffer import Buffer
 from svod.device.cuda.compiler import CudaProgram
@@ -70,7 +72,16 @@ class CudaPlan(FlatPlan):
     """Graphs and stops of a plan on one GPU."""
 
     __slots__ = (
-        "_applied", "_context", "_memory", "_runs", "_steps", "_view", "_word_list",
+        "_all_nodes",
+        "_applied",
+        "_context",
+        "_last_profiles",
+        "_memory",
+        "_numbers",
+        "_owner_of",
+        "_runs",
+        "_steps",
+        "_word_list",
     )  # fmt: skip
 
     def __init__(self, ops: Sequence[PreparedOp], owner: Context) -> None:
@@ -79,6 +90,7 @@ class CudaPlan(FlatPlan):
         self._steps: list[_Segment | int] = []  # graphs, and the ops that are stops
         self._word_list: list[int] = []
         self._runs = 0
+        self._last_profiles: list[KernelProfile] = []
         self.buffer_words = {}
         self.value_words = {}
 
@@ -125,12 +137,17 @@ class CudaPlan(FlatPlan):
     def freeze(self) -> CudaPlan:
         """Lay the words out; from now on only they change."""
         self._memory = (ctypes.c_int64 * max(1, len(self._word_list)))(*self._word_list)
-        self._view = memoryview(self._memory).cast("B")
-        self.words = self._view.cast("q")
-        self._applied = b""
+        self.words = memoryview(self._memory).cast("B").cast("q")
+        self._numbers = np.frombuffer(self.words, np.int64)
+        self._applied = self._numbers.copy()
         start = ctypes.addressof(self._memory)
+        self._all_nodes: list[tuple[_Segment, _Node]] = []
+        self._owner_of: list[int] = []  # word -> place of its node
         for step in self._steps:
             for node in step.nodes if isinstance(step, _Segment) else ():
+                assert isinstance(step, _Segment)
+                self._owner_of += [len(self._all_nodes)] * (node.last - node.first)
+                self._all_nodes.append((step, node))
                 if node.program is None:
                     continue
                 count = node.last - node.first - 3
@@ -166,8 +183,12 @@ class CudaPlan(FlatPlan):
     def run_with_stops(
         self, buffers: Sequence[Buffer], variables: Mapping[str, int], stamps: Stamps | None = None
     ) -> None:
+        """Run, with Python at the stops; where stamps are wanted, kernels run one by one."""
         self._context.use()
         self._settle()
+        if stamps is not None:
+            self._last_profiles = self._run_profiled(buffers, variables)
+            return
         for step in self._steps:
             if isinstance(step, _Segment):
                 self._start(step)
@@ -175,18 +196,20 @@ class CudaPlan(FlatPlan):
                 self._finish_for(step, buffers)
                 run_op(self._ops[step], buffers, variables)
 
+    def profiles(self, stamps: Stamps) -> list[KernelProfile]:
+        """What the last run with stamps took; the times are those of the GPU's events."""
+        return self._last_profiles
+
     def _finish_for(self, index: int, buffers: Sequence[Buffer]) -> None:
         """Host code that is not one of our copies must see finished work."""
         if not isinstance(self._ops[index], PreparedCopy):
             self._context.synchronize()
 
-    def run_profiled(
+    def _run_profiled(
         self, buffers: Sequence[Buffer], variables: Mapping[str, int]
     ) -> list[KernelProfile]:
         """One by one, with events around each kernel."""
-        driver = self._context.use()
-        stream = self._context.stream
-        self._settle()
+        driver, stream = self._context.driver, self._context.stream
         marks: list[tuple[_Node, int, int]] = []
         origin = driver.handle("cuEventCreate", 0)
         driver.call("cuEventRecord", origin, stream)
@@ -239,12 +262,14 @@ class CudaPlan(FlatPlan):
         """Graphs that exist get the words as they are now; the second run makes them."""
         self._runs += 1
         if self._runs == 2:
-            self._applied = bytes(self._view)
+            self._applied = self._numbers.copy()
             for step in self._steps:
                 if isinstance(step, _Segment) and len(step.nodes) > 1:
                     self._make_graph(step)
-        elif self._runs > 2 and self._view != self._applied:
-            self._patch()
+        elif self._runs > 2:
+            changed = np.flatnonzero(self._numbers != self._applied)
+            if len(changed):
+                self._patch(changed.tolist())
 
     def _make_graph(self, segment: _Segment) -> None:
         driver = self._context.driver
@@ -264,34 +289,25 @@ class CudaPlan(FlatPlan):
                 )  # fmt: skip
         segment.executable = driver.handle("cuGraphInstantiateWithFlags", segment.graph, 0)
 
-    def _patch(self) -> None:
+    def _patch(self, words: list[int]) -> None:
         """Give every node whose words changed its new arguments and sizes."""
         driver = self._context.driver
-        now = bytes(self._view)
-        for step in self._steps:
-            if not isinstance(step, _Segment) or not step.executable:
+        for place in dict.fromkeys([self._owner_of[word] for word in words]):
+            segment, node = self._all_nodes[place]
+            if not segment.executable:
                 continue
-            for node in step.nodes:
-                part = slice(8 * node.first, 8 * node.last)
-                if now[part] == self._applied[part]:
-                    continue
-                if node.program is not None:
-                    self._fill(node)
-                    driver.call(
-                        "cuGraphExecKernelNodeSetParams_v2",
-                        step.executable,
-                        node.handle,
-                        byref(node.params),
-                    )
-                else:
-                    driver.call(
-                        "cuGraphExecMemcpyNodeSetParams",
-                        step.executable,
-                        node.handle,
-                        byref(self._copy_params(node)),
-                        self._context.handle,
-                    )
-        self._applied = now
+            if node.program is not None:
+                self._fill(node)
+                driver.call(
+                    "cuGraphExecKernelNodeSetParams_v2", segment.executable, node.handle,
+                    byref(node.params),
+                )  # fmt: skip
+            else:
+                driver.call(
+                    "cuGraphExecMemcpyNodeSetParams", segment.executable, node.handle,
+                    byref(self._copy_params(node)), self._context.handle,
+                )  # fmt: skip
+        self._applied = self._numbers.copy()
 
     def _fill(self, node: _Node) -> None:
         words, params = self.words, node.params

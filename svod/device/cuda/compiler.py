@@ -21,12 +21,14 @@ from svod.base.hashing import digest
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.pipeline import work_of
 from svod.device.cpu.compiler import object_store
 from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
 from svod.ir.node import UOp
 from svod.optimize.gpu import GpuMachine
+from svod.schedule.rangeify import rangeify
 
 FORMAT: Final = "1"  # changes when the ABI or the way PTX is made does
 PTX_VERSION: Final = "ptx80"
@@ -66,6 +68,10 @@ class CudaRenderer:
 
     def decompositor(self) -> None:
         return None
+
+    def work(self, body: UOp) -> tuple[int, int]:
+        """Operations and least bytes of a kernel."""
+        return work_of(body, rangeify(body))
 
 
 def spec_of(code: GpuKernel) -> ProgramSpec:
