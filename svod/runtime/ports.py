@@ -29,7 +29,7 @@ from svod.device.launch import evaluate
 from svod.dtype.convert import to_numpy
 from svod.dtype.types import DType
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, substitute
 from svod.runtime.executor import memory_range
 from svod.runtime.ops import (
     PreparedBufferView,
@@ -79,7 +79,7 @@ class Port:
         self.array_dtype = to_numpy(buffer.dtype)
         self.size = buffer.size
         self.nbytes = buffer.nbytes
-        self.shape: Shape = (buffer.size,) if spec.shape is None else spec.shape
+        self.shape: Shape = (buffer.size,) if spec.shape is None else _unbound(spec.shape)
         self.obstacle = ""  # why this port cannot be rebound
         self.rivals: tuple[Port, ...] = ()  # ports it must not share memory with
         self.is_direct = False  # writing its address into records is all that rebinding takes
@@ -112,7 +112,7 @@ class Port:
         found: dict[str, int] = {}
         for wanted, size in zip(self.shape, shape, strict=True):
             variable = wanted
-            while isinstance(variable, UOp) and variable.op in (O.BIND, O.CAST):
+            while isinstance(variable, UOp) and variable.op == O.CAST:
                 variable = variable.src[0]
             if not isinstance(variable, UOp) or variable.op != O.DEFINE_VAR:
                 continue
@@ -282,7 +282,17 @@ def clash(port: Port, other: str) -> ExecutionError:
     )
 
 
+def _unbound(shape: Shape) -> Shape:
+    """The shape over variables alone: what they were bound to is only where a plan starts."""
+    return tuple([_without_binds(size) if isinstance(size, UOp) else size for size in shape])
+
+
+def _without_binds(size: UOp) -> UOp:
+    binds = {node: node.src[0] for node in size.toposort() if node.op == O.BIND}
+    return substitute((size,), binds)[0]
+
+
 def _name(size: UOp) -> str:
-    while size.op in (O.BIND, O.CAST):
+    while size.op == O.CAST:
         size = size.src[0]
     return size.arg.name if size.op == O.DEFINE_VAR else repr(size)

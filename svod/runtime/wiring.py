@@ -76,9 +76,9 @@ def _is_as_described() -> bool:
 
 _IS_AS_DESCRIBED = _is_as_described()
 # A port; what arrays need to be bound the short way: bytes, dtype and flags; what they must keep
-# clear of; the words that hold the address.
+# clear of; the first and the other words that hold the address.
 _Shortcut: TypeAlias = tuple[
-    Port, int, np.dtype[Any], int, tuple[Port, ...], tuple[SortedRanges, ...], tuple[int, ...]
+    Port, int, np.dtype[Any], int, tuple[Port, ...], tuple[SortedRanges, ...], int, tuple[int, ...]
 ]
 
 
@@ -116,8 +116,8 @@ class Wiring:
         shortcuts, words = self._shortcuts, self._words
         for name, value in values.items():
             # The short way, all in one place: it is on the path of every call with new arrays.
-            if name in shortcuts and type(value) is _ndarray:
-                port, nbytes, dtype, flags, rivals, fixed, places = shortcuts[name]
+            if type(value) is _ndarray and name in shortcuts:
+                port, nbytes, dtype, flags, rivals, fixed, word, others = shortcuts[name]
                 if value is port.value:
                     continue
                 seen = _look_at(id(value))
@@ -130,9 +130,11 @@ class Wiring:
                     for starts, ends in fixed:
                         if starts[bisect_right(ends, start)] < end:
                             raise clash(port, "an intermediate or a constant")
-                    for word in places:
-                        words[word] = start
-                    port.start, port.end, port.value = start, end, value
+                    words[word] = port.start = start
+                    for other in others:
+                        words[other] = start
+                    port.end = end
+                    port.value = value
                     if not port.is_stale:
                         port.is_stale = True
                         self.stale.append(port)
@@ -251,19 +253,21 @@ class Wiring:
             port.rivals = tuple([o for o in others if roots[o.index] != roots[port.index]])
             port.obstacle = self._obstacle(port, roots)
             port.is_direct = (
-                is_one_call
+                self._flat is not None
+                and is_one_call
                 and not port.obstacle
                 and not port.is_symbolic
                 and port.memory == "host"
                 and port.nbytes > 0
+                and port.index in self._flat.buffer_words
                 and port.index not in has_views
                 and places[port.index] == 1
             )
             if port.is_direct and self._flat is not None and _IS_AS_DESCRIBED:
+                word, *more = self._flat.buffer_words[port.index]
                 self._shortcuts[port.name] = (
                     port, port.nbytes, port.array_dtype, WRITABLE if port.is_written else READABLE,
-                    port.rivals, self._fixed.on_host(port.is_written),
-                    tuple(self._flat.buffer_words.get(port.index, ())),
+                    port.rivals, self._fixed.on_host(port.is_written), word, tuple(more),
                 )  # fmt: skip
         return ports
 

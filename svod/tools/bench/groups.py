@@ -10,6 +10,7 @@ from typing import Any
 from svod.base.errors import ConfigError
 from svod.tools.bench import (
     kernels,
+    launch,
     matmul,
     memory,
     preparation,
@@ -24,6 +25,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "startup": startup.CASES,
     "preparation": preparation.CASES,
     "kernels": kernels.CASES,
+    "launch": launch.CASES,
     "memory": memory.CASES,
     "matmul": matmul.CASES,
     "stress": stress.CASES,
