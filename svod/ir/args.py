@@ -71,6 +71,14 @@ class LocalArg(NamedTuple):
     id: int
 
 
+class ScanArg(NamedTuple):
+    length: int  # how many steps
+    carries: int  # how many inputs are what the first step starts from
+    sequences: int  # how many inputs after them give one slice to each step
+    is_reverse: bool  # from the last time to the first
+    is_last: bool  # the carry after the last step, not the value of every step
+
+
 class CustomArg(NamedTuple):
     kind: str
     attrs: tuple[object, ...]

@@ -406,6 +406,9 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
         return first[:arg] + (total,) + first[arg + 1 :]  # type: ignore[no-any-return]
     if op == O.GATHER:
         return src[1]._shape + src[0]._shape[len(src) - 1 :]  # type: ignore[no-any-return]
+    if op == O.SCAN:
+        own = src[1]._shape
+        return own if arg.is_last else (arg.length, *own)
     if op == O.MSELECT or op == O.MSTACK:
         return src[0]._shape  # type: ignore[no-any-return]
     return _SHAPELESS

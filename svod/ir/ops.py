@@ -41,6 +41,7 @@ GATHER: Final = 38  # src: (x, *indices). indices share a shape I and address th
 SCATTER: Final = 39  # src: (x, values, *indices). arg "set" or "add": x with values[I.., rest..]
 #   written at x[i0[I], .., rest..] in row-major order of I (the last one wins); outside: dropped
 CAT: Final = 48  # src: pieces. arg int: the axis along which they follow each other
+SCAN: Final = 79  # src: (body, value, *inputs). arg ScanArg: a loop over time; see svod.ir.scan
 # -- kernels: loops and memory ---------------------------------------------------------------
 CALL: Final = 20  # src: (body, *args). One kernel launch
 RANGE: Final = 21  # src: (size). arg RangeArg(id, kind). A loop counter 0..size-1

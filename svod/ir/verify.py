@@ -24,6 +24,7 @@ from svod.ir.args import (
     ParamArg,
     RangeArg,
     ReduceArg,
+    ScanArg,
     VarArg,
     ViewArg,
 )
@@ -397,6 +398,26 @@ def _custom(node: UOp) -> str | None:
     return None
 
 
+def _scan(node: UOp) -> str | None:
+    arg, body, value = node.arg, node.src[0], node.src[1]
+    if type(arg) is not ScanArg or arg.length < 1:
+        return "its argument must be ScanArg with at least one step"
+    if body.op != O.SINK or len(body.src) != arg.carries:
+        return f"its body must be a SINK of {arg.carries} carries"
+    inputs = node.src[2:]
+    if len(inputs) < arg.carries + arg.sequences:
+        return (
+            f"it has {len(inputs)} inputs for {arg.carries} carries and {arg.sequences} sequences"
+        )
+    for new, old in zip(body.src, inputs, strict=False):
+        if new.shape != old.shape or new.dtype is not old.dtype:
+            return f"a carry changes from {old.dtype!r}{old.shape} to {new.dtype!r}{new.shape}"
+    for s in inputs[arg.carries : arg.carries + arg.sequences]:
+        if not s.shape or s.shape[0] != arg.length:
+            return f"a sequence of shape {s.shape} does not have {arg.length} steps"
+    return None if node.dtype is value.dtype else f"its value is {value.dtype!r}"
+
+
 def _number(node: UOp) -> str | None:
     return None if type(node.arg) is int else f"its argument must be an integer, not {node.arg!r}"
 
@@ -451,6 +472,7 @@ _TENSOR: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.GATHER: (2, None, _gather),
     O.SCATTER: (3, None, _scatter),
     O.CAT: (1, None, _concatenation),
+    O.SCAN: (2, None, _scan),
     O.AFTER: (1, None, _keeps_dtype),
 }
 

@@ -1,7 +1,7 @@
 """RNN, LSTM and GRU with the parameters and gate order of torch.
 
-The loop over time is written out step by step, so the graph grows with the length of the
-sequence; long sequences are better cut into parts.
+The loop over time is a ``scan``: a few kernels that run once per step, whatever the length of the
+sequence. The inputs of all times go through one large product before it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from svod.nn.layers import parameter
 from svod.nn.module import Module
 from svod.tensor.creation import zeros
 from svod.tensor.joining import concatenate, stack
+from svod.tensor.scan import scan
 from svod.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]
@@ -161,12 +162,13 @@ class _Recurrent(Module):
         weight, bias = getattr(self, "weight_hh" + suffix), self._bias("bias_hh" + suffix)
         # the inputs of all times at once: one large product instead of many small ones
         gates = x.linear(getattr(self, "weight_ih" + suffix), self._bias("bias_ih" + suffix))
-        outputs: list[Tensor] = []
-        times = range(x.shape[0])
-        for t in reversed(times) if is_backward else times:
-            state = step(gates[t], state[0].linear(weight, bias), state, self.nonlinearity)
-            outputs.append(state[0])
-        return stack(outputs[::-1] if is_backward else outputs, 0), state
+
+        def advance(state: State, now: Tensor) -> tuple[State, Tensor]:
+            new = step(now, state[0].linear(weight, bias), state, self.nonlinearity)
+            return new, new[0]
+
+        last, outputs = scan(advance, state, gates, reverse=is_backward)
+        return outputs, last
 
     def _bias(self, name: str) -> Tensor | None:
         return getattr(self, name) if self.bias else None

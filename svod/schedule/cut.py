@@ -16,7 +16,8 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
 from svod.ir.build import view_as, whole_of
-from svod.ir.node import UOp, depth_first, elements, make, stored_shape
+from svod.ir.node import UOp, elements, make, stored_shape
+from svod.ir.scan import Loop, loop_of, outer_order, outer_sources
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
@@ -33,7 +34,7 @@ def cut(sink: UOp, default_device: str) -> Cut:
     """Decide what is stored and make one call per stored value."""
     while True:
         try:
-            return _Cutter(sink, default_device).run()
+            return Cutter(sink, default_device).run()
         except _Overwritten as found:
             sink = _with_copy(sink, found.base)
 
@@ -67,7 +68,24 @@ def _target_of(target: UOp, done: dict[UOp, UOp]) -> UOp:
     return target if inner is target.src[0] else make(target.op, target.dtype, (inner,), target.arg)
 
 
-class _Cutter:
+class Numbers:
+    """Numbers of local buffers and loops, each given once in a graph and the loops inside it."""
+
+    def __init__(self) -> None:
+        self.locals = self.loops = -1
+
+    def next_local(self) -> int:
+        self.locals += 1
+        return self.locals
+
+    def next_loop(self) -> int:
+        self.loops += 1
+        return self.loops
+
+
+class Cutter:
+    """Cuts one graph; the body of a loop inside it is cut by a cutter of its own."""
+
     def __init__(self, sink: UOp, default_device: str) -> None:
         self.sink = sink
         self.default_device = default_device
@@ -77,13 +95,19 @@ class _Cutter:
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it
         self.last_write: dict[UOp, UOp] = {}
-        self.local = 0
+        self.views: dict[UOp, tuple[list[UOp], UOp]] = {}  # movement and memory of partial values
+        self.loops: dict[Loop, list[UOp]] = {}  # the SCAN nodes of each loop
+        self.binds: tuple[UOp, ...] = ()  # counters of the loops around
+        self.numbers = Numbers()
         self.cut = Cut()
 
     def run(self) -> Cut:
-        order = list(depth_first(self.sink))
+        order = outer_order((self.sink,))
         self._propagate_devices(order)
         self._propagate_lines(order)
+        for node in order:
+            if node.op == O.SCAN:
+                self.loops.setdefault(loop_of(node), []).append(node)
         pending = [n for n in order if n in self.stored]
         for node in self._ordered(pending):
             self._emit(node)
@@ -143,7 +167,7 @@ class _Cutter:
         seen = {node}
         found = [node]
         for n in found:
-            for s in n.src:
+            for s in outer_sources(n):
                 if s not in seen:
                     seen.add(s)
                     if s in self.stored or s.op in LEAVES:
@@ -152,7 +176,7 @@ class _Cutter:
         return found
 
     def _stored_inputs(self, node: UOp) -> set[UOp]:
-        return {s for n in self._kernel_nodes(node) for s in n.src if s in self.stored}
+        return {s for n in self._kernel_nodes(node) for s in outer_sources(n) if s in self.stored}
 
     def _buffers_read(self, node: UOp) -> set[UOp]:
         skip = _target_chain(node) if node.op == O.ASSIGN else set()
@@ -160,7 +184,7 @@ class _Cutter:
             s
             for n in self._kernel_nodes(node)
             if n not in skip
-            for s in n.src
+            for s in outer_sources(n)
             if s.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW)
             and not (n is node and node.op == O.ASSIGN and s is node.src[0])
         }
@@ -193,8 +217,7 @@ class _Cutter:
 
     def _new_buffer(self, node: UOp) -> UOp:
         device = make(O.DEVICE, dt.void, (), self.device.get(node, self.default_device))
-        unique = make(O.LUNIQUE, dt.void, (), self.local)
-        self.local += 1
+        unique = make(O.LUNIQUE, dt.void, (), self.numbers.next_local())
         return make(O.BUFFER, node.dtype, (unique, device), BufferArg(elements(node.shape)))
 
     def _storage_of(self, node: UOp) -> UOp:
@@ -210,14 +233,19 @@ class _Cutter:
 
     def _emit(self, node: UOp) -> None:
         first = len(self.cut.calls)
-        self._emit_calls(node)
+        self.emit_calls(node)
         for call in self.cut.calls[first:]:
             if call.origin is None:
                 call.origin = self.lines.get(node) or self.lines.get(node.src[0])
 
-    def _emit_calls(self, node: UOp) -> None:
+    def emit_calls(self, node: UOp) -> None:
         if node.op == O.ASSIGN:
             self._emit_assign(node)
+            return
+        if node.op == O.SCAN:
+            from svod.schedule.scan import emit_loop  # it cuts the body with a Cutter
+
+            emit_loop(self, node)
             return
         if node.op == O.CONTIGUOUS and self._is_alias(node.src[0]):
             self.place[node] = self._storage_of(node.src[0])
@@ -225,34 +253,34 @@ class _Cutter:
         buffer = self._new_buffer(node)
         if node.op == O.COPY:
             body = make(O.COPY, node.dtype, (_param(node.src[0], 1), node.src[1]))
-            call = self._call(body, buffer, [self._storage_of(node.src[0])])
+            call = self.call(body, buffer, [self._storage_of(node.src[0])])
         elif node.op == O.CUSTOM_FUNCTION:
             params = tuple([_param(s, i + 1) for i, s in enumerate(node.src)])
             body = make(O.CUSTOM_FUNCTION, node.dtype, params, node.arg)
-            call = self._call(body, buffer, [self._storage_of(s) for s in node.src])
+            call = self.call(body, buffer, [self._storage_of(s) for s in node.src])
         elif node.op == O.SCATTER:
             call = self._emit_scatter(node, buffer)
         else:
             value = node.src[0] if node.op == O.CONTIGUOUS else node
             target = _target(node)
-            body, arguments = self._body(target, value, node)
-            call = self._call(body, buffer, arguments)
+            body, arguments = self.body(target, value, node)
+            call = self.call(body, buffer, arguments)
         self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
 
     def _is_alias(self, node: UOp) -> bool:
         """Whether the value is stored anyway; a buffer of the user's is copied, for either of
         the two may be written to later."""
         node = whole_of(node)
-        return node in self.stored and node.op != O.ASSIGN
+        return node in self.stored and node not in self.views
 
     def _emit_scatter(self, node: UOp, buffer: UOp) -> UOp:
         target = _target(node)
-        body, arguments = self._body(target, node.src[0], node)
-        first = self._call(body, buffer, arguments)
+        body, arguments = self.body(target, node.src[0], node)
+        first = self.call(body, buffer, arguments)
         place = make(O.AFTER, node.dtype, (buffer, first))
         scattered = make(O.SCATTER, node.dtype, (target, *node.src[1:]), node.arg)
-        inner, arguments = self._substitute(scattered, {target: target}, 1)
-        return self._call(make(O.SINK, dt.void, (inner,)), place, arguments)
+        inner, arguments = self.substitute(scattered, {target: target}, 1)
+        return self.call(make(O.SINK, dt.void, (inner,)), place, arguments)
 
     def _emit_assign(self, node: UOp) -> None:
         target, value = node.src
@@ -270,23 +298,22 @@ class _Cutter:
         out = parameter
         for v in reversed(chain):
             out = make(v.op, v.dtype, (out,), v.arg)
-        body, arguments = self._body(out, value, node)
+        body, arguments = self.body(out, value, node)
         before = self.place.get(view, base) if view is not base else self.last_write.get(base, base)
         waits = [c for c in self.readers.get(base, ()) if c not in before.src]
         where = make(O.AFTER, node.dtype, (before, *waits)) if waits else before
-        call = self._call(body, where, arguments)
+        call = self.call(body, where, arguments)
         after = make(O.AFTER, node.dtype, (base, call))
         self.last_write[base] = after
         self.place[node] = after
-        self.views = getattr(self, "views", {})
         self.views[node] = (chain, base)
 
-    def _body(self, target: UOp, value: UOp, root: UOp) -> tuple[UOp, list[UOp]]:
-        inner, arguments = self._substitute(value, {}, 1, root)
+    def body(self, target: UOp, value: UOp, root: UOp | None = None) -> tuple[UOp, list[UOp]]:
+        inner, arguments = self.substitute(value, {}, 1, root)
         store = make(O.STORE, dt.void, (target, inner))
         return make(O.SINK, dt.void, (store,)), arguments
 
-    def _substitute(
+    def substitute(
         self, value: UOp, done: dict[UOp, UOp], slot: int, root: UOp | None = None
     ) -> tuple[UOp, list[UOp]]:
         """The value over PARAMs, and what to pass for them from ``slot`` on."""
@@ -312,8 +339,8 @@ class _Cutter:
                 done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
                 continue
             if node in self.stored and (node is not root or node.op == O.ASSIGN):
-                if node.op == O.ASSIGN:
-                    done[node] = self._read_assigned(node, parameter)
+                if node in self.views:
+                    done[node] = self._read_part(node, parameter)
                 else:
                     done[node] = parameter(node, node.shape)
             elif node.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK):
@@ -327,15 +354,15 @@ class _Cutter:
                         stack.append((s, False))
         return done[value], arguments
 
-    def _read_assigned(self, node: UOp, parameter) -> UOp:  # type: ignore[no-untyped-def]
+    def _read_part(self, node: UOp, parameter) -> UOp:  # type: ignore[no-untyped-def]
         chain, base = self.views[node]
         found = parameter(node, base.shape)
         for v in reversed(chain):
             found = make(v.op, v.dtype, (found,), v.arg)
         return found  # type: ignore[no-any-return]
 
-    def _call(self, body: UOp, out: UOp, arguments: list[UOp]) -> UOp:
-        call = make(O.CALL, dt.void, (body, out, *arguments))
+    def call(self, body: UOp, out: UOp, arguments: list[UOp]) -> UOp:
+        call = make(O.CALL, dt.void, (body, out, *arguments, *self.binds))
         self.cut.calls.append(call)
         for argument in arguments:
             base = argument

@@ -19,6 +19,7 @@ from svod.schedule.preschedule import (
     kernel_bodies,
 )
 from svod.schedule.split_reduce import split_reductions
+from svod.schedule.storage import EFFECTS, LEAVES
 
 CACHE_ENTRIES = 512
 
@@ -70,12 +71,15 @@ def _verify(sink: UOp, stage: str) -> None:
 
 
 def _stored_sources(sink: UOp) -> UOp:
-    """COPY and CUSTOM_FUNCTION read whole buffers: other sources are stored first."""
+    """COPY, CUSTOM_FUNCTION and loops read whole buffers: other sources are stored first."""
     done: dict[UOp, UOp] = {}
     for node in sink.toposort():
         src = tuple([done[s] for s in node.src])
         if node.op in (O.COPY, O.CUSTOM_FUNCTION):
             src = tuple([s if s.op == O.DEVICE or _is_stored(s) else _stored(s) for s in src])
+        elif node.op == O.SCAN:
+            first = 2 + node.arg.carries
+            src = (*src[:first], *[_stored_below(s) for s in src[first:]])
         elif node.op == O.ASSIGN and not _is_elementwise_safe(src[0], src[1]):
             src = (src[0], _stored(src[1]))
         done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
@@ -84,6 +88,15 @@ def _stored_sources(sink: UOp) -> UOp:
 
 def _stored(node: UOp) -> UOp:
     return make(O.CONTIGUOUS, node.dtype, (node,))
+
+
+def _stored_below(node: UOp) -> UOp:
+    """The same movement of a stored value."""
+    if node.op in O.MOVEMENT:
+        below = _stored_below(node.src[0])
+        return node if below is node.src[0] else make(node.op, node.dtype, (below,), node.arg)
+    is_light = node.op in LEAVES or (node.op in EFFECTS and node.op != O.ASSIGN)
+    return node if is_light else _stored(node)
 
 
 def _is_stored(node: UOp) -> bool:

@@ -53,6 +53,7 @@ from svod.tensor.random import randint as randint
 from svod.tensor.random import randn as randn
 from svod.tensor.random import randn_like as randn_like
 from svod.tensor.random import randperm as randperm
+from svod.tensor.scan import scan as scan
 from svod.tensor.tensor import Tensor
 from svod.tensor.variable import Variable
 

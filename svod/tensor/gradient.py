@@ -20,7 +20,9 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make, substitute
+from svod.ir.scan import Loop, loop_of
 from svod.tensor.core import accumulator
+from svod.tensor.scan_gradient import loop_gradients
 
 Origin = Callable[[UOp], "UOp | None"]
 CustomRule = Callable[[UOp, UOp, Sequence[UOp]], "Sequence[UOp | None]"]
@@ -53,7 +55,14 @@ def is_mark(node: UOp) -> bool:
 def gradient(
     root: UOp, seed: UOp, targets: Sequence[UOp], origin: Origin | None = None
 ) -> list[UOp | None]:
-    """The gradients of the root with respect to the targets, given the root's own.
+    """The gradients of the root with respect to the targets, given the root's own."""
+    return gradients([(root, seed)], targets, origin)
+
+
+def gradients(
+    roots: Sequence[tuple[UOp, UOp]], targets: Sequence[UOp], origin: Origin | None = None
+) -> list[UOp | None]:
+    """The gradients of several roots, each with its own gradient, added up per target.
 
     ``origin`` says what a BUFFER was computed from, for values that were realised on the way.
     Constructors merge movement ops, so a target is a node that nothing looks through: a BUFFER,
@@ -61,21 +70,31 @@ def gradient(
     """
     bases = [_stored_base(t) for t in targets]
     wanted = set(bases)
-    edges, order = _walk(root, wanted, origin)
+    edges, order = _walk([root for root, _ in roots], wanted, origin)
     needed: set[UOp] = set()
     for node in order:
         if node in wanted or any(s in needed for _, s in edges[node]):
             needed.add(node)
-    received: dict[UOp, list[UOp]] = {root: [seed]}
+    received: dict[UOp, list[UOp]] = {}
+    for root, seed in roots:
+        received.setdefault(root, []).append(seed)
+    loops = _Loops(order)
     found: dict[UOp, UOp] = {}
     stored: dict[UOp, UOp] = {}
     for node in reversed(order):
         parts = received.pop(node, None)
-        if parts is None or node not in needed:
+        if node not in needed:
+            continue
+        if parts is None:
+            if node.op == O.SCAN:
+                loops.pass_on(node, None, needed, received)
             continue
         own = _added(node, parts)
         if node in wanted:
             found[node] = own
+        if node.op == O.SCAN:
+            loops.pass_on(node, own, needed, received)
+            continue
         flowing = [(i, s) for i, s in edges[node] if s in needed]
         if not flowing:
             continue
@@ -91,6 +110,32 @@ def gradient(
     return _with_stored(results, stored) if stored else results
 
 
+class _Loops:
+    """Loops over time: their results give what they received together, so it is one loop back.
+
+    All results of a loop have the same sources, so the first one in the order comes before any
+    source is visited on the way back, and after every other result.
+    """
+
+    def __init__(self, order: Sequence[UOp]) -> None:
+        self.first: dict[Loop, UOp] = {}
+        for node in order:
+            if node.op == O.SCAN:
+                self.first.setdefault(loop_of(node), node)
+        self.seeds: dict[Loop, list[tuple[UOp, UOp]]] = {}
+
+    def pass_on(
+        self, node: UOp, own: UOp | None, needed: set[UOp], received: dict[UOp, list[UOp]]
+    ) -> None:
+        loop = loop_of(node)
+        seeds = self.seeds.setdefault(loop, [])
+        if own is not None:
+            seeds.append((node, own))
+        if seeds and self.first[loop] is node:
+            for source, part in loop_gradients(seeds, needed, gradients):
+                received.setdefault(source, []).append(_fitted(part, source))
+
+
 def _stored_base(node: UOp) -> UOp:
     """The BUFFER behind reshapes, else the node itself."""
     base = node
@@ -100,12 +145,12 @@ def _stored_base(node: UOp) -> UOp:
 
 
 def _walk(
-    root: UOp, wanted: set[UOp], origin: Origin | None
+    roots: Sequence[UOp], wanted: set[UOp], origin: Origin | None
 ) -> tuple[dict[UOp, list[tuple[int, UOp]]], list[UOp]]:
     """What gradients of each node flow to, and the nodes in order, sources first."""
     edges: dict[UOp, list[tuple[int, UOp]]] = {}
     order: list[UOp] = []
-    stack = [(root, False)]
+    stack = [(root, False) for root in roots]
     while stack:
         node, ready = stack.pop()
         if ready:
@@ -133,6 +178,9 @@ def _edges(node: UOp, wanted: set[UOp], origin: Origin | None) -> list[tuple[int
         return [(0, node.src[0])]
     if op == O.ASSIGN:
         return [(1, node.src[1])]
+    if op == O.SCAN:
+        inputs = enumerate(node.src[2:], 2)
+        return [(i, s) for i, s in inputs if s.dtype.kind == "f"]
     if op == O.RECIP and (x := _logistic(node, wanted)) is not None:
         return [(0, x)]
     return [(i, s) for i, s in enumerate(node.src) if s.dtype.kind == "f"]

@@ -103,7 +103,8 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
         op = node.op
         if node.dtype.kind != "f":
             continue
-        if node in starts or (op == O.BUFFER and node.arg in _origins):
+        # A PARAM stands for a value inside a function that is being recorded.
+        if node in starts or op == O.PARAM or (op == O.BUFFER and node.arg in _origins):
             found.add(node)
         elif op == O.BITCAST:
             if node.arg is not None:

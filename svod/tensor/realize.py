@@ -33,7 +33,7 @@ from svod.runtime.prepare import PortNames, prepare_plan
 from svod.schedule.normalize import Normalization, normalization
 from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule
-from svod.tensor import registry
+from svod.tensor import registry, tracing
 
 if TYPE_CHECKING:
     from svod.tensor.debug import Watch
@@ -44,6 +44,8 @@ _STORED = (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS, O.CUSTOM_FUNCTION)
 
 def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     """Compute the values of tensors; shared parts are computed once."""
+    if tracing.state.depth:
+        tracing.refuse_traced(tensors)
     config = PrepareConfig.of(config)
     pending = _pending(tensors)
     if not pending:
@@ -73,6 +75,8 @@ def prepare(
     names, the others as input0, input1, .. in the order of their creation. Its outputs are called
     as ``outputs`` says, else output0, output1, ..
     """
+    if tracing.state.depth:
+        tracing.refuse_traced(tensors)
     config = PrepareConfig.of(config)
     named = _named_inputs(inputs or {})
     pending = _pending(tensors)
