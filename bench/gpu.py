@@ -452,6 +452,38 @@ def variable_case(b: Bench) -> None:
     print(f"{'variable changed each time':28} {times}  {error:.2e}")
 
 
+def more_cases(b: Bench) -> None:
+    """No bars: what a user meets next."""
+    torch = b.torch
+    if torch is None:
+        print("more: needs torch for the values; skipped")
+        return
+    f = torch.nn.functional
+    x = RNG.standard_normal((8192, 8192), np.float32)
+    ids = RNG.integers(0, 8192, 16384)
+    image = RNG.standard_normal((32, 64, 56, 56), np.float32)
+    kernel = RNG.standard_normal((64, 64, 3, 3), np.float32)
+    few = RNG.standard_normal((8, 8192), np.float32)
+    heads = RNG.standard_normal((2, 16, 1024, 64), np.float32)
+    a, i, c, k, s, q = (b.on_gpu(t) for t in (x, ids, image, kernel, few, heads))
+    ta, ti, tc, tk, ts, tq = (b.for_torch(t) for t in (x, ids, image, kernel, few, heads))
+
+    def row(name: str, ours: Tensor, peer: Callable[[], Any]) -> None:
+        with torch.no_grad():
+            torch.backends.cudnn.allow_tf32 = False
+            exact = peer().double().cpu().numpy()
+        b.case(name, ours, lambda found: (found, exact), peer, None, 0.0)
+
+    row("transpose 8192", a.T.contiguous() + 1, lambda: ta.T.contiguous() + 1)
+    row("gather 16384 rows", a[i] * 2, lambda: ta[ti] * 2)
+    row("conv 3x3 f32", c.conv2d(k, padding=1), lambda: f.conv2d(tc, tk, padding=1))
+    row("linear of 8 rows f32", s @ a.T, lambda: ts @ ta.T)
+    row("log softmax", a.log_softmax(-1), lambda: torch.log_softmax(ta, -1))
+    row("variance of columns", a.var(0), lambda: ta.var(0))
+    scores = (q @ q.permute(0, 1, 3, 2) * 0.125).softmax(-1) @ q
+    row("attention f32 1024", scores, lambda: f.scaled_dot_product_attention(tq, tq, tq))
+
+
 GROUPS = {
     "memory": memory_cases,
     "matvec": matvec_case,
@@ -459,6 +491,7 @@ GROUPS = {
     "graph": graph_case,
     "variable": variable_case,
     "llama": llama_case,
+    "more": more_cases,
 }
 
 
@@ -474,7 +507,7 @@ def main() -> int:
     head = f"{'case':28} {'ours ms':>9} {'peer ms':>9} {'peer':>9} {'ratio':>6} {'bar':>5}"
     print(f"{head}  {'error':>9}", flush=True)
     bench = Bench(not options.no_torch, not options.no_compile)
-    for name in options.groups or GROUPS:
+    for name in options.groups or [g for g in GROUPS if g != "more"]:
         try:
             GROUPS[name](bench)
         except Exception as problem:

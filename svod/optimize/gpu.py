@@ -259,12 +259,16 @@ def _columns(found: _Kernel, machine: GpuMachine, applied: list[Opt]) -> UOp:
     rows = found.rows.vmax
     while lanes > 1 and rows // (lanes * width) < 2 * machine.multiprocessors:
         lanes //= 2
+    groups = min(machine.threads // width, _power_above(found.depth) // UNROLL)
+    # Every reduction has an array of its own in shared memory.
+    each = sum([max(4, n.dtype.itemsize) for n in found.reductions]) * width
+    while each * groups * lanes > machine.shared_bytes:
+        lanes, groups = (lanes // 2, groups) if lanes > 1 else (lanes, groups // 2)
     axes = [(r, r.src[0]) for r in found.outer]
     last = found.outer[-1]
     lane = new_range(found.sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
     if lanes > 1:
         axes[-1] = (last, idiv(last.src[0], lanes))
-    groups = min(machine.threads // width, _power_above(found.depth) // UNROLL)
     total = _product([size for _, size in axes])
     place, inside = _spread(total, "g0", "l0", width)
     values = _unflatten(place, axes)

@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from svod.base.errors import SvodError
+from svod.base.errors import SvodError, UnsupportedError
 from svod.device.buffer import Buffer
 from svod.device.cuda.compiler import CudaProgram
 from svod.device.cuda.device import device_number
-from svod.device.cuda.driver import Context, KernelNodeParams, MemcpyParams, context
+from svod.device.cuda.driver import Context, KernelNodeParams, MemcpyParams
+from svod.device.cuda.driver import context as context_of
 from svod.device.names import base_key
 from svod.runtime.executor import check_view, kernel_accesses, launch_dims, memory_range, run_op
 from svod.runtime.flat import FlatPlan
@@ -74,7 +75,6 @@ class CudaPlan(FlatPlan):
     __slots__ = (
         "_all_nodes",
         "_applied",
-        "_context",
         "_last_profiles",
         "_memory",
         "_numbers",
@@ -82,11 +82,12 @@ class CudaPlan(FlatPlan):
         "_runs",
         "_steps",
         "_word_list",
+        "context",
     )  # fmt: skip
 
     def __init__(self, ops: Sequence[PreparedOp], owner: Context) -> None:
         super().__init__(ops)
-        self._context = owner
+        self.context = owner
         self._steps: list[_Segment | int] = []  # graphs, and the ops that are stops
         self._word_list: list[int] = []
         self._runs = 0
@@ -173,7 +174,7 @@ class CudaPlan(FlatPlan):
 
     def _run_all(self) -> int:
         """Start everything; where there are no stops."""
-        self._context.use()
+        self.context.use()
         self._settle()
         for step in self._steps:
             assert isinstance(step, _Segment)
@@ -184,7 +185,7 @@ class CudaPlan(FlatPlan):
         self, buffers: Sequence[Buffer], variables: Mapping[str, int], stamps: Stamps | None = None
     ) -> None:
         """Run, with Python at the stops; where stamps are wanted, kernels run one by one."""
-        self._context.use()
+        self.context.use()
         self._settle()
         if stamps is not None:
             self._last_profiles = self._run_profiled(buffers, variables)
@@ -203,13 +204,13 @@ class CudaPlan(FlatPlan):
     def _finish_for(self, index: int, buffers: Sequence[Buffer]) -> None:
         """Host code that is not one of our copies must see finished work."""
         if not isinstance(self._ops[index], PreparedCopy):
-            self._context.synchronize()
+            self.context.synchronize()
 
     def _run_profiled(
         self, buffers: Sequence[Buffer], variables: Mapping[str, int]
     ) -> list[KernelProfile]:
         """One by one, with events around each kernel."""
-        driver, stream = self._context.driver, self._context.stream
+        driver, stream = self.context.driver, self.context.stream
         marks: list[tuple[_Node, int, int]] = []
         origin = driver.handle("cuEventCreate", 0)
         driver.call("cuEventRecord", origin, stream)
@@ -224,7 +225,7 @@ class CudaPlan(FlatPlan):
                 self._launch(node)
                 driver.call("cuEventRecord", stop, stream)
                 marks.append((node, start, stop))
-        self._context.synchronize()
+        self.context.synchronize()
         profiles = []
         for node, start, stop in marks:
             began, ended = (int(1e6 * driver.elapsed_ms(origin, e)) for e in (start, stop))
@@ -253,8 +254,8 @@ class CudaPlan(FlatPlan):
             for node in segment.nodes:
                 self._launch(node)
             return
-        driver = self._context.driver
-        code = driver.graph_launch(segment.executable, self._context.stream)
+        driver = self.context.driver
+        code = driver.graph_launch(segment.executable, self.context.stream)
         if code:
             raise driver.fault("cuGraphLaunch", code)
 
@@ -272,7 +273,7 @@ class CudaPlan(FlatPlan):
                 self._patch(changed.tolist())
 
     def _make_graph(self, segment: _Segment) -> None:
-        driver = self._context.driver
+        driver = self.context.driver
         segment.graph = driver.handle("cuGraphCreate", 0)
         for node in segment.nodes:
             waits = (ctypes.c_void_p * max(1, len(node.waits)))(*[w.handle for w in node.waits])
@@ -285,13 +286,13 @@ class CudaPlan(FlatPlan):
             else:
                 node.handle = driver.handle(
                     "cuGraphAddMemcpyNode", segment.graph, waits, len(node.waits),
-                    byref(self._copy_params(node)), self._context.handle,
+                    byref(self._copy_params(node)), self.context.handle,
                 )  # fmt: skip
         segment.executable = driver.handle("cuGraphInstantiateWithFlags", segment.graph, 0)
 
     def _patch(self, words: list[int]) -> None:
         """Give every node whose words changed its new arguments and sizes."""
-        driver = self._context.driver
+        driver = self.context.driver
         for place in dict.fromkeys([self._owner_of[word] for word in words]):
             segment, node = self._all_nodes[place]
             if not segment.executable:
@@ -305,7 +306,7 @@ class CudaPlan(FlatPlan):
             else:
                 driver.call(
                     "cuGraphExecMemcpyNodeSetParams", segment.executable, node.handle,
-                    byref(self._copy_params(node)), self._context.handle,
+                    byref(self._copy_params(node)), self.context.handle,
                 )  # fmt: skip
         self._applied = self._numbers.copy()
 
@@ -324,7 +325,7 @@ class CudaPlan(FlatPlan):
         )  # fmt: skip
 
     def _launch(self, node: _Node) -> None:
-        driver, stream, words = self._context.driver, self._context.stream, self.words
+        driver, stream, words = self.context.driver, self.context.stream, self.words
         if node.program is None:
             target, source = words[node.first : node.first + 2]
             driver.call("cuMemcpyDtoDAsync_v2", target, source, node.nbytes, stream)
@@ -342,7 +343,7 @@ class CudaPlan(FlatPlan):
         for step in self._steps:
             if isinstance(step, _Segment) and step.graph:
                 with contextlib.suppress(SvodError):
-                    driver = self._context.use()
+                    driver = self.context.use()
                     if step.executable:
                         driver.call("cuGraphExecDestroy", step.executable)
                     driver.call("cuGraphDestroy", step.graph)
@@ -353,10 +354,16 @@ def cuda_plan(
 ) -> CudaPlan | None:
     """The graphs of a plan whose GPU kernels are all on one GPU; None for any other plan."""
     devices = {op.device for op in ops if isinstance(op, PreparedKernel) and _is_launch(op)}
-    if len(devices) != 1:
+    if len(devices) > 1:
+        raise UnsupportedError(
+            f"a plan runs on one GPU, this one would use {', '.join(sorted(devices))}: "
+            "realize the parts on each GPU on their own",
+            "devices",
+        )
+    if not devices:
         return None
     (device,) = devices
-    plan = CudaPlan(ops, context(device_number(device)))
+    plan = CudaPlan(ops, context_of(device_number(device)))
     order = _Order()
     for group in groups:
         for index in group:
@@ -387,7 +394,7 @@ def _node_for(
     if isinstance(op, PreparedKernel) and _is_launch(op):
         program = op.kernel.program
         assert isinstance(program, CudaProgram)
-        return plan.add_launch(index, op, program)
+        return plan.add_launch(index, op, program.on(plan.context))
     if isinstance(op, PreparedCopy) and len(op.buffer_indices) > 1:
         places = op.buffer_indices[:2]
         if all(0 <= place < len(buffers) for place in places):

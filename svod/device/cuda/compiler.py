@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from svod.base.errors import CompileError
+from svod.base.errors import CompileError, DeviceError
 from svod.base.hashing import digest
 from svod.base.log import debug
 from svod.base.timing import span
@@ -116,6 +116,7 @@ class CudaModule:
 
     def __init__(self, owner: Context, code: bytes) -> None:
         self.context = owner
+        self.code = code
         with span("load"):
             self.handle = owner.use().load_module(code)
 
@@ -132,7 +133,8 @@ class CudaProgram:
     """One kernel that can be launched, in two forms: with wide accesses, and without."""
 
     __slots__ = (
-        "_body", "_module", "_plain", "align", "compiler", "context", "function", "name", "shared",
+        "_body", "_elsewhere", "_module", "_plain", "align", "compiler", "context", "function",
+        "name", "shared",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +154,25 @@ class CudaProgram:
         self._module = module
         self._body: tuple[UOp, CudaRenderer] = (body, renderer)
         self._plain: tuple[CudaModule, int] | None = None
+        self._elsewhere: dict[int, CudaProgram] = {}
+
+    def on(self, owner: Context) -> CudaProgram:
+        """The same kernel on another GPU of the same kind."""
+        if owner is self.context:
+            return self
+        found = self._elsewhere.get(owner.number)
+        if found is None:
+            if owner.facts.capability != self.context.facts.capability:
+                raise DeviceError(
+                    f"kernels were compiled for {self.context.facts.name}, but CUDA:{owner.number} "
+                    f"is a {owner.facts.name}: all GPUs of a process must be of one kind"
+                )
+            body, renderer = self._body
+            module = CudaModule(owner, self._module.code)
+            needs = (self.align, self.shared)
+            found = CudaProgram(self.name, module, needs, body, renderer, self.compiler)
+            self._elsewhere[owner.number] = found
+        return found
 
     def function_for(self, buffers: Sequence[int]) -> int:
         """The form of the kernel that these addresses allow."""
