@@ -204,6 +204,13 @@ class Knobs:
         affects_numerics=True,
     )
 
+    tuned = _flag(
+        True,
+        "Use what searches for better loops have found, kept on disk.",
+        affects_codegen=True,
+        affects_numerics=True,
+    )
+
     def __init__(self) -> None:
         store = self.__dict__
         store["_lock"] = threading.RLock()

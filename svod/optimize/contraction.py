@@ -76,7 +76,7 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         return []
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
-    joined = _joined_columns(sink.src[0], found)
+    joined = joined_columns(sink.src[0], found)
     total = prod(map(extent, joined))
     vectors, rows = _tile(total, _row_count(found), width)
     tile = vectors * width
@@ -98,7 +98,7 @@ def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine)
     if found is None or not found.m or found.n[-1].arg.id != axis:
         return None
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
-    joined = _joined_columns(sink.src[0], found)
+    joined = joined_columns(sink.src[0], found)
     total = prod(map(extent, joined))
     depth = prod(map(extent, found.k))
     panels = -(-total // tile)
@@ -150,7 +150,7 @@ def _needs_panel(found: Contraction, machine: Machine) -> bool:
     return size > machine.l2_bytes
 
 
-def _joined_columns(end: UOp, found: Contraction) -> list[UOp]:
+def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
     """The column axes that are one axis in the output's memory, outermost first."""
     outputs = list(end.src[1:])
     place = end.src[0].src[0]

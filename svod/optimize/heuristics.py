@@ -156,7 +156,7 @@ def choose_plain(nest: Nest) -> None:
         lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape, lane, machine))
         nest.apply(Opt("LANE", lane.arg.id, lanes))
         if tile.upcasts:
-            nest.apply(*_lane_first(nest.main()))
+            nest.apply(*lane_first(nest.main()))
 
 
 def _crossed_axis(shape: _Shape, lane: UOp) -> UOp | None:
@@ -309,7 +309,7 @@ def _unrolls(shape: _Shape, own: dict[UOp, UOp], tile: _Tile) -> list[Opt]:
     return found
 
 
-def _lane_first(main: UOp) -> list[Opt]:
+def lane_first(main: UOp) -> list[Opt]:
     """Walk a panel of the lane axis down before going to the next: the panel stays in cache."""
     loops = list(main.src[1:])
     lanes = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.LANE]

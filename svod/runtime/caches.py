@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from svod.base.errors import DeviceError, UnsupportedError
+from svod.base.errors import DeviceError
 from svod.base.knobs import knobs
 from svod.base.threads import thread_budget
 from svod.device.device import Device
@@ -20,6 +20,7 @@ from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
 from svod.ir.rewrite import rewrite
 from svod.optimize.machine import Machine
+from svod.runtime.chosen import Values, chosen_loops
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.ops import CompiledKernel
 from svod.runtime.programs import (
@@ -44,9 +45,15 @@ programs: Cache[tuple[str, str], CompiledKernel] = Cache("programs", lambda: PRO
 
 
 def compiled_kernels(
-    bodies: Sequence[UOp], device: str, config: PrepareConfig | None = None
+    bodies: Sequence[UOp],
+    device: str,
+    config: PrepareConfig | None = None,
+    values: Values | None = None,
 ) -> dict[UOp, CompiledKernel]:
-    """A compiled kernel for each body; the missing ones are made together."""
+    """A compiled kernel for each body; the missing ones are made together.
+
+    ``values`` of variables that a schedule fixes are what a search times candidates with.
+    """
     config = config or PrepareConfig.from_environment()
     where = config.resolve_device(device)
     if not where.runs_programs:
@@ -63,7 +70,7 @@ def compiled_kernels(
         else:
             found[body] = kernel
     if missing:
-        made = _make(list(missing), where, config.optimizer)
+        made = _make(list(missing), where, config.optimizer, values)
         for (body, key), kernel in zip(missing.items(), made, strict=True):
             found[body] = kernels.insert(key, kernel)
     return found
@@ -101,15 +108,17 @@ class _Request:
     moved: int | None = None
 
 
-def _make(bodies: list[UOp], device: Device, config: OptimizerConfig) -> list[CompiledKernel]:
+def _make(
+    bodies: list[UOp], device: Device, config: OptimizerConfig, values: Values | None
+) -> list[CompiledKernel]:
     from svod.device.cpu.compiler import CpuRenderer
 
-    if config.strategy is Strategy.BEAM:
-        raise UnsupportedError("kernels cannot be searched for yet: use the heuristics", "strategy")
     on_cpu = isinstance(device.renderer, CpuRenderer)
-    make_request = _cpu_request if on_cpu else _request
     compiler = device.compiler.cache_key()
-    requests = [make_request(body, device, config) for body in bodies]
+    if on_cpu:
+        requests = _cpu_requests(bodies, device, config, values)
+    else:
+        requests = [_request(body, device) for body in bodies]
     keys = [(program_key(r.program), compiler) for r in requests]
     found = {key: programs.get(key) for key in dict.fromkeys(keys)}
     wanted = {k: r for k, r in zip(keys, requests, strict=True) if found[k] is None}
@@ -125,7 +134,7 @@ def _make(bodies: list[UOp], device: Device, config: OptimizerConfig) -> list[Co
     return result
 
 
-def _request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
+def _request(body: UOp, device: Device) -> _Request:
     """A kernel that its renderer turns into loops itself, with what it lacks taken apart."""
     name = _kernel_name(body)
     rules = device.renderer.decompositor()
@@ -135,11 +144,21 @@ def _request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
     return _Request(program_of(sink, base_key(device.name), name), name, (), flops, moved)
 
 
-def _cpu_request(body: UOp, device: Device, config: OptimizerConfig) -> _Request:
+def _cpu_requests(
+    bodies: list[UOp], device: Device, config: OptimizerConfig, values: Values | None
+) -> list[_Request]:
+    from svod.device.cpu.compiler import load_program
+
+    if config.strategy is Strategy.BEAM and device.runtime is not load_program:
+        config = replace(config, strategy=Strategy.HEURISTIC)  # nothing runs that could be timed
+    loops = chosen_loops(bodies, optimizer_machine(device.name), config, values)
+    return [_cpu_request(*pair, device) for pair in zip(bodies, loops, strict=True)]
+
+
+def _cpu_request(body: UOp, loops: UOp, device: Device) -> _Request:
     from svod.codegen.pipeline import work_of
 
     name = _kernel_name(body)
-    loops = _chosen_loops(body, optimizer_machine(device.name), config)
     flops, moved = work_of(body, loops)
     rules = device.renderer.decompositor()
     if rules is not None:
@@ -147,14 +166,6 @@ def _cpu_request(body: UOp, device: Device, config: OptimizerConfig) -> _Request
     sink, positions = compacted(loops)
     symbol = f"{name}_{sink.content_hash[:10]}"
     return _Request(program_of(sink, "CPU", symbol), name, positions, flops, moved)
-
-
-def _chosen_loops(body: UOp, machine: Machine, config: OptimizerConfig) -> UOp:
-    from svod.codegen.pipeline import PASSES, Choices, optimized, run_passes
-
-    if config.strategy is Strategy.NONE:
-        return run_passes(PASSES[:1], body, Choices(machine))
-    return optimized(body, machine)[0]
 
 
 def _kernel_name(body: UOp) -> str:

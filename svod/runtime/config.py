@@ -7,7 +7,7 @@ fingerprint is part of the keys of kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -17,6 +17,7 @@ from svod.base.hashing import digest
 from svod.base.knobs import codegen_key, knobs
 from svod.device.device import Device
 from svod.device.registry import get_device
+from svod.optimize.opts import Opt
 from svod.runtime.memory import MemoryMode
 
 
@@ -33,7 +34,9 @@ class OptimizerConfig:
     """Everything that decides which code a kernel becomes."""
 
     strategy: Strategy = Strategy.HEURISTIC
-    width: int = 0  # of the search
+    width: int = 0  # of the search; 0 takes its default
+    seconds: float = 30.0  # of the search for one kernel, at most
+    opts: Sequence[Opt] | Mapping[str, Sequence[Opt]] | None = None  # for all, or by kernel name
 
     @classmethod
     def from_environment(cls) -> OptimizerConfig:
@@ -44,7 +47,9 @@ class OptimizerConfig:
 
     def fingerprint(self) -> str:
         """The same text for the same configuration, in every process."""
-        return digest(self.strategy.value, str(self.width), codegen_key())
+        given = sorted(self.opts.items()) if isinstance(self.opts, Mapping) else self.opts
+        opts = "" if given is None else repr(given)
+        return digest(self.strategy.value, str(self.width), opts, codegen_key())
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,13 @@ def prepare_plan(
         return _Build(schedule, config).plan(kernels, names or PortNames(), report)
 
 
+def plan_of_kernels(
+    schedule: ScheduleResult, kernels: Sequence[CompiledKernel | None], config: PrepareConfig
+) -> ExecutionPlan:
+    """The plan of a schedule whose kernels are there; a search binds its candidates by it too."""
+    return _Build(schedule, config).plan(kernels, PortNames(), None)
+
+
 def resolve_buffer_indices(item: ScheduleItem, places: Mapping[int, int]) -> list[int]:
     """Places in the plan's buffer table, in the order of the call's arguments."""
     for node in item.buffer_ids:
@@ -141,7 +148,8 @@ def _compile(items: Sequence[ScheduleItem], config: PrepareConfig) -> list[Compi
     for kind, item in zip(kinds, items, strict=True):
         if kind is not None:
             bodies.setdefault(kind, []).append(item.body)
-    made = {kind: compiled_kernels(found, kind, config) for kind, found in bodies.items()}
+    values = {item.body: item.fixedvars for item in reversed(items)}  # those of the first call
+    made = {kind: compiled_kernels(found, kind, config, values) for kind, found in bodies.items()}
     return [
         None if kind is None else made[kind][item.body]
         for kind, item in zip(kinds, items, strict=True)

@@ -22,6 +22,8 @@ GOOD = {
     "SVOD_OPTIMIZE": ("0", False),
     "SVOD_VERIFY": ("yes", True),
     "SVOD_BEAM": ("4", 4),
+    "SVOD_ORIGINS": ("0", False),
+    "SVOD_TUNED": ("0", False),
 }
 
 BAD = {
@@ -34,6 +36,7 @@ BAD = {
     "SVOD_OPTIMIZE": ["x"],
     "SVOD_VERIFY": ["x"],
     "SVOD_BEAM": ["-2", "wide"],
+    "SVOD_TUNED": ["x"],
 }
 
 
@@ -177,7 +180,7 @@ def test_many_threads_leave_no_scope_behind() -> None:
 
 def test_every_knob_that_affects_codegen_changes_the_key_and_no_other_does() -> None:
     base = codegen_key()
-    assert base == "optimize=True;beam=0"
+    assert base == "optimize=True;beam=0;tuned=True"
     for knob in all_knobs():
         text, value = GOOD[knob.name]
         assert value != knob.default

@@ -1,0 +1,119 @@
+"""The loops of kernels: a user's list of opts, the tuned store, the heuristics, or a search.
+
+In: kernel bodies, the machine, a configuration. Out: the loops each of them runs as. A user's list
+comes first. The tuned store is asked where something may be chosen, and an entry that does not fit
+is no entry. What a search needs is loaded only where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from svod.base.hashing import digest
+from svod.base.knobs import knobs
+from svod.base.log import debug
+from svod.ir.node import UOp
+from svod.optimize.machine import Machine
+from svod.optimize.opts import Opt
+from svod.runtime.config import OptimizerConfig, Strategy
+
+Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
+DEFAULT_WIDTH = 4  # of a search that was asked for without a width
+
+
+def chosen_loops(
+    bodies: Sequence[UOp], machine: Machine, config: OptimizerConfig, values: Values | None = None
+) -> list[UOp]:
+    """The loops of each body."""
+    found = {body: _without_search(body, machine, config) for body in dict.fromkeys(bodies)}
+    waiting = [body for body, loops in found.items() if loops is None]
+    if waiting:
+        from svod.optimize.beam import BeamConfig
+        from svod.runtime.search import searched_loops
+
+        limits = BeamConfig.from_environment(search_width(config), config.seconds)
+        found.update(searched_loops(waiting, machine, limits, values))
+    return [_known(found[body]) for body in bodies]
+
+
+def search_width(config: OptimizerConfig) -> int:
+    """How many candidates a search keeps."""
+    return config.width or DEFAULT_WIDTH
+
+
+def plain_loops(body: UOp, machine: Machine) -> UOp:
+    """The kernel as loops, before any opt: what opts are applied to."""
+    from svod.codegen.pipeline import PASSES, Choices, run_passes
+
+    return run_passes(PASSES[:1], body, Choices(machine))
+
+
+def explicit_loops(body: UOp, opts: Sequence[Opt], machine: Machine) -> UOp:
+    """The loops a user's own list makes."""
+    from svod.codegen.naming import kernel_name
+    from svod.optimize.actions import OptimizeError, apply_opts
+
+    try:
+        return apply_opts(plain_loops(body, machine), opts, machine)
+    except OptimizeError as problem:
+        raise OptimizeError(f"kernel {kernel_name(body)}: {problem}") from None
+
+
+def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> UOp | None:
+    """The loops the tuned store knows for a kernel, from a search at least this wide."""
+    if not knobs.tuned:
+        return None
+    from svod.codegen.naming import kernel_name
+    from svod.optimize.actions import OptimizeError
+    from svod.optimize.tuned import tuned_store
+
+    entry = tuned_store().get(body.content_hash, tuning_identity(machine))
+    if entry is None or entry.width < width:
+        return None
+    if entry.is_heuristic:
+        return _heuristic_loops(body, machine)
+    try:
+        return explicit_loops(body, entry.opts, machine)
+    except OptimizeError as problem:
+        debug(1, f"tuned store: the entry of {kernel_name(body)} is not used: {problem}")
+        return None
+
+
+@cache
+def tuning_identity(machine: Machine) -> str:
+    """What measured times depend on besides the kernel."""
+    from svod.device.cpu.host import cpu_identity
+
+    return digest(cpu_identity(), repr(machine))
+
+
+def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> UOp | None:
+    """The loops of a body; None where they have to be searched for."""
+    opts = _given(body, config)
+    if opts is not None:
+        return explicit_loops(body, opts, machine)
+    if config.strategy is Strategy.NONE or not knobs.optimize:
+        return plain_loops(body, machine)
+    if config.strategy is Strategy.BEAM:
+        return tuned_loops(body, machine, search_width(config))
+    return tuned_loops(body, machine) or _heuristic_loops(body, machine)
+
+
+def _given(body: UOp, config: OptimizerConfig) -> Sequence[Opt] | None:
+    if not isinstance(config.opts, Mapping):
+        return config.opts
+    from svod.codegen.naming import kernel_name
+
+    return config.opts.get(kernel_name(body))
+
+
+def _heuristic_loops(body: UOp, machine: Machine) -> UOp:
+    from svod.codegen.pipeline import optimized
+
+    return optimized(body, machine)[0]
+
+
+def _known(loops: UOp | None) -> UOp:
+    assert loops is not None
+    return loops

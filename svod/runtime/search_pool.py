@@ -1,0 +1,199 @@
+"""Worker processes of a search: several compile at once, and one that takes too long is ended.
+
+In: texts of kernels. Out: object code or the reason why there is none, in the same order. Workers
+are started when they are needed and end with the pool, or by themselves when this process is gone.
+They are fresh interpreters, so the program that searches is not imported again.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from svod.base.threads import thread_budget
+from svod.optimize.beam import Drop
+from svod.runtime.search_worker import read_frame, write_frame
+
+STARTUP_SECONDS = 60.0  # until a fresh interpreter has loaded the compiler
+MOST_WORKERS = 16
+WORKER = (sys.executable, "-m", "svod.runtime.search_worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One kernel to compile."""
+
+    name: str  # of the function
+    text: str
+    max_uops: int
+
+
+class WorkerPool:
+    """Processes that compile; use it as a context."""
+
+    def __init__(self, count: int = 0, command: Sequence[str] = WORKER) -> None:
+        self.count = count or min(thread_budget().threads, MOST_WORKERS)
+        self.ended = 0  # workers that took too long
+        self._command = tuple(command)
+        self._answers: queue.Queue[_Answer] = queue.Queue()  # unbounded: no worker ever waits
+        self._idle: list[_Worker] = []
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every worker."""
+        for worker in self._idle:
+            worker.end()
+        self._idle.clear()
+
+    def compile_all(self, jobs: Sequence[Job], seconds: float) -> list[bytes | Drop]:
+        """Object code for each job, each within its time."""
+        results: list[bytes | Drop] = [Drop("compile_timeout")] * len(jobs)
+        waiting = deque(range(len(jobs)))
+        running: dict[_Worker, tuple[int, float]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.count:
+                    worker = self._idle.pop() if self._idle else self._start()
+                    place = waiting.popleft()
+                    worker.send(jobs[place])
+                    allowed = seconds if worker.is_ready else seconds + STARTUP_SECONDS
+                    running[worker] = (place, time.monotonic() + allowed)
+                self._wait(running, results, seconds)
+        finally:
+            for worker in running:  # an exception came between
+                worker.end()
+        return results
+
+    def _wait(
+        self,
+        running: dict[_Worker, tuple[int, float]],
+        results: list[bytes | Drop],
+        seconds: float,
+    ) -> None:
+        """Take one answer, or end the workers whose time is up."""
+        nearest = min([deadline for _, deadline in running.values()])
+        try:
+            answer = self._answers.get(timeout=max(0.0, nearest - time.monotonic()))
+        except queue.Empty:
+            now = time.monotonic()
+            for worker in [w for w, (_, deadline) in running.items() if deadline <= now]:
+                del running[worker]
+                worker.end()
+                self.ended += 1
+            return
+        worker = answer.worker
+        if worker not in running:
+            return  # it was given up
+        place, _ = running[worker]
+        if answer.head is None:
+            del running[worker]
+            worker.end()
+            results[place] = Drop("panic_in_worker", "the worker process ended")
+        elif "ready" in answer.head:
+            worker.is_ready = True
+            running[worker] = (place, time.monotonic() + seconds)
+        else:
+            del running[worker]
+            self._idle.append(worker)
+            results[place] = _result(answer.head, answer.blob)
+
+    def _start(self) -> _Worker:
+        return _Worker(self._command, self._answers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    worker: _Worker
+    head: dict[str, Any] | None  # None: the process has ended
+    blob: bytes
+
+
+def _result(head: dict[str, Any], blob: bytes) -> bytes | Drop:
+    return Drop(head["drop"], head.get("detail", "")) if "drop" in head else blob
+
+
+class _Worker:
+    """One process, with a thread that reads what it says and one that writes to it."""
+
+    def __init__(self, command: Sequence[str], answers: queue.Queue[_Answer]) -> None:
+        self.is_ready = False
+        self._answers = answers
+        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # candidates may fail in any way; nobody wants to read it
+            env=_environment(),
+        )
+        for step in (self._write, self._read):
+            threading.Thread(target=step, name="svod search", daemon=True).start()
+
+    def send(self, job: Job) -> None:
+        """Give the worker something to do; never waits."""
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._jobs.put(None)
+        self._process.wait()
+
+    def _write(self) -> None:
+        stream = self._process.stdin
+        assert stream is not None
+        try:
+            while (job := self._jobs.get()) is not None:
+                head = {"name": job.name, "max_uops": job.max_uops}
+                write_frame(stream, head, job.text.encode())  # type: ignore[arg-type]
+        except OSError:
+            return  # the process has ended; the reader says so
+        finally:
+            _close(stream)
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        assert stream is not None
+        try:
+            while (frame := read_frame(stream)) is not None:  # type: ignore[arg-type]
+                self._answers.put(_Answer(self, *frame))
+        except (OSError, ValueError):
+            pass
+        finally:
+            _close(stream)
+            self._answers.put(_Answer(self, None, b""))
+
+
+def _close(stream: Any) -> None:
+    try:
+        stream.close()
+    except OSError:
+        return  # what was not written any more is lost on purpose
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with this very package, and without output or a search."""
+    package = str(Path(__file__).resolve().parents[2])
+    known = os.environ.get("PYTHONPATH", "")
+    path = os.pathsep.join([package, known] if known else [package])
+    return {**os.environ, "PYTHONPATH": path, "SVOD_DEBUG": "0", "SVOD_BEAM": "0"}
