@@ -27,6 +27,7 @@ from svod.base.errors import (
 from svod.base.hashing import checksum
 from svod.runtime import ExecutionPlan, ExecutionPlanBuilder, portable
 from svod.runtime.load import load_plan
+from svod.tensor.realize import prepare
 from tests.spec.plan_parts import compiled, empty, launch, plan_of
 
 ROOT = Path(__file__).parents[2]
@@ -48,9 +49,8 @@ def fresh(program: str, *arguments: object, **variables: str) -> str:
     return done.stdout
 
 
-LOAD_AND_RUN = f"""
+LOAD_AND_RUN = """
 import sys, json
-sys.path.insert(0, {str(Path(__file__).parent)!r})
 from svod.runtime.load import load_plan
 plan = load_plan(sys.argv[1], verify=True)
 found = []
@@ -108,6 +108,21 @@ def test_variables_and_launch_sizes_follow_their_values(tmp_path: Path) -> None:
     assert loaded(n=5).tolist() == [5.0] * 9
     with pytest.raises(VariableError, match=r"n=9 is outside bounds \[1, 8\]"):
         loaded(n=9)
+
+
+def test_run_time_sizes_of_a_model_survive(tmp_path: Path) -> None:
+    n = svod.Variable("n", 1, 16)
+    rows, weights = random(16, 8), random(8, 4, seed=1)
+    x, w = svod.Tensor.from_numpy(rows), svod.Tensor.from_numpy(weights)
+    plan = prepare([(x[: n.bind(5)] @ w).softmax(0)], inputs={"x": x}, outputs=["y"])
+    plan.set_vars({"n": 7})
+    plan.save(tmp_path / "plan.svod")
+    loaded = load_plan(tmp_path / "plan.svod")
+    assert repr(loaded.ports[-1]) == "Port('y', output f32[n,4])"
+    assert loaded().shape == (7, 4) and (loaded() == plan()).all()
+    for size in (1, 16, 3):
+        assert loaded(n=size).shape == (size, 4)
+        assert (loaded() == plan(n=size)).all()
 
 
 def test_what_a_run_writes_stays_in_the_process(tmp_path: Path) -> None:
