@@ -403,7 +403,7 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
     if op == O.CAT:
         first = src[0]._shape
         total = sum([s._shape[arg] for s in src])
-        return first[:arg] + (total,) + first[arg + 1 :]  # type: ignore[no-any-return]
+        return (*first[:arg], total, *first[arg + 1 :])
     if op == O.GATHER:
         return src[1]._shape + src[0]._shape[len(src) - 1 :]  # type: ignore[no-any-return]
     if op == O.SCAN:
@@ -545,13 +545,8 @@ def live_nodes() -> int:
     return sum([len(t) for t in _tables])
 
 
-def maybe_sweep(buffers: Iterable[UOp] = ()) -> None:
-    """Sweep when enough has been made since the last time; called between compilations.
-
-    ``buffers`` are BUFFERs a graph used: each is counted once, for its memory is free only when its
-    node goes. Most nodes die young, so usually only those made since the last sweep are looked at;
-    all of them when their number has doubled or much memory was used since that happened.
-    """
+def note_buffers(buffers: Iterable[UOp]) -> None:
+    """Count BUFFERs a graph used, each once: their memory is free only when their nodes go."""
     global _waiting_bytes, _counted_to
     newest = _counted_to
     for node in buffers:
@@ -559,6 +554,14 @@ def maybe_sweep(buffers: Iterable[UOp] = ()) -> None:
             _waiting_bytes += node.arg.size * node.dtype.itemsize
             newest = max(newest, node.sn)
     _counted_to = newest
+
+
+def maybe_sweep() -> None:
+    """Sweep when enough has been made since the last time; called before new work begins.
+
+    Most nodes die young, so usually only those made since the last sweep are looked at; all of
+    them when their number has doubled or much memory was used since that happened.
+    """
     young_bytes = _waiting_bytes - _swept_bytes
     if _next_sn - _swept_to < SWEEP_NODES and young_bytes < SWEEP_BYTES:
         return

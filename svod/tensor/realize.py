@@ -8,6 +8,7 @@ pass; only after that is the plan of a `realize` dropped, and with it all interm
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, elements, make, maybe_sweep
+from svod.ir.node import UOp, elements, make, maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
 from svod.runtime.instantiate import instantiate
 from svod.runtime.plan import ExecutionPlan
@@ -60,7 +61,7 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         watch.execute(plan)
     if plan.num_outputs() < len(pending):
         raise BatchOutputMismatch(len(pending), plan.num_outputs())
-    maybe_sweep([*found.buffers, *wire(pending, plan)])
+    note_buffers([*found.buffers, *wire(pending, plan)])
 
 
 def prepare(
@@ -87,7 +88,7 @@ def prepare(
     plan, found = _plan(pending, config, context, (named, outputs))
     if watch is not None:
         watch.prepared(plan)
-    maybe_sweep([*found.buffers, *wire(pending, plan)])
+    note_buffers([*found.buffers, *wire(pending, plan)])
     return plan
 
 
@@ -205,6 +206,20 @@ _Names = tuple[Mapping[UOp, tuple[str, Shape]], Sequence[str] | None]
 
 def _plan(
     pending: Sequence[Tensor], config: PrepareConfig, context: str, names: _Names | None = None
+) -> tuple[ExecutionPlan, Normalization]:
+    maybe_sweep()  # what earlier work left behind
+    # Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
+    was_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _make_plan(pending, config, context, names)
+    finally:
+        if was_collecting:
+            gc.enable()
+
+
+def _make_plan(
+    pending: Sequence[Tensor], config: PrepareConfig, context: str, names: _Names | None
 ) -> tuple[ExecutionPlan, Normalization]:
     found = _normalized(pending, context)
     schedule = _schedule(found, pending[0].device, config)
