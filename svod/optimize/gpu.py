@@ -39,7 +39,7 @@ from svod.ir.symbolic import (
     sub,
 )
 from svod.optimize.gpu_tile import optimize_tile
-from svod.optimize.graph import extent, new_range, renumber, replace_all, stride
+from svod.optimize.graph import extent, new_range, renumber, replace_all, stride, with_kind
 from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
 
@@ -73,6 +73,7 @@ _Fold: TypeAlias = Callable[[int, UOp], UOp]  # over threads: an op and what eac
 BLOCK = 256  # threads of a block whose threads do not talk to each other
 MAX_LANES = 8
 KEPT_VECTORS = 8  # vectors of a row that one thread keeps in registers
+KEPT_ROWS = 16  # outputs of one thread that read the same long row
 UNROLL = 4  # loads in flight from one thread inside a loop
 MIN_ROW = 16  # elements of a reduction that several threads share
 FULL_THREADS = 2048  # of one multiprocessor
@@ -89,7 +90,7 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
             planned = _shared_reduction(sink, machine, applied)
         if planned is not None:
             return renumber(planned), tuple(applied)
-    ends = [_outputs(sink, end, applied) for end in sink.src]
+    ends = [_outputs(sink, end, machine, applied) for end in sink.src]
     return renumber(make(O.SINK, dt.void, tuple(ends))), tuple(applied)
 
 
@@ -102,7 +103,7 @@ def special(name: str, size: UOp | int) -> UOp:
 # -- one thread per vector of outputs -------------------------------------------------------------
 
 
-def _outputs(sink: UOp, end: UOp, applied: list[Opt]) -> UOp:
+def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp:
     """A store with its loops spread over threads."""
     store, *loops = end.src
     ordered = store.arg == "ordered"
@@ -111,12 +112,19 @@ def _outputs(sink: UOp, end: UOp, applied: list[Opt]) -> UOp:
     if not free:
         first = eq(special("l0", 32), ZERO)  # one thread of one warp
         return make(O.END, dt.void, (_gated(store, first), *serial))
+    store = _unrolled(store)
     lanes = 1 if ordered else _output_lanes(store, free)
     lane = new_range(sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
     axes = [(r, r.src[0]) for r in free]
     if lanes > 1:
         axes[-1] = (free[-1], idiv(free[-1].src[0], lanes))
         applied.append(Opt("LANE", free[-1].arg.id, lanes))
+    kept, copies = (None, 1) if ordered else _register_tile(store, free, lanes, machine)
+    number = lane.arg.id + 1 if lanes > 1 else new_range(sink, 1, AxisKind.UPCAST).arg.id
+    copy = make(O.RANGE, dt.index, (num(copies),), RangeArg(number, AxisKind.UPCAST))
+    if kept is not None:
+        axes = [(r, idiv(size, copies)) if r is kept else (r, size) for r, size in axes]
+        applied.append(Opt("UPCAST", kept.arg.id, copies))
     total = _product([size for _, size in axes])
     threads = min(BLOCK, _power_above(total.vmax))
     place, inside = _spread(total, "g0", "l0", threads)
@@ -124,9 +132,53 @@ def _outputs(sink: UOp, end: UOp, applied: list[Opt]) -> UOp:
     values = _unflatten(place, axes)
     if lanes > 1:
         values[free[-1]] = add(mul(values[free[-1]], lanes), lane)
-    store = _gated(replace_all(store, values), inside)
     rest = [lane] if lanes > 1 else []
+    if kept is not None:
+        values[kept] = add(mul(values[kept], copies), copy)
+        rest.insert(0, copy)
+    store = _gated(replace_all(store, values), inside)
     return make(O.END, dt.void, (store, *serial, *rest))
+
+
+def _unrolled(store: UOp) -> UOp:
+    """Short reduced axes are written out."""
+    mapping: dict[UOp, UOp] = {}
+    for node in store.toposort():
+        copies = 1
+        for r in node.src[1:] if node.op == O.REDUCE else ():
+            if r.src[0].op == O.CONST and extent(r) <= UNROLL and copies * extent(r) <= 12:
+                mapping[r] = with_kind(r, AxisKind.UNROLL)
+                copies *= extent(r)
+    return replace_all(store, mapping)
+
+
+def _register_tile(
+    store: UOp, free: list[UOp], lanes: int, machine: GpuMachine
+) -> tuple[UOp | None, int]:
+    """An axis of which a thread keeps some values, since something it reads does not move there."""
+    found: tuple[float, UOp | None, int] = (0.0, None, 1)
+    total = prod([extent(r) for r in free]) // lanes
+    for r in free[:-1]:
+        saved = _saved(store, r)
+        for copies in (8, 4, 2):
+            enough = total // copies >= machine.multiprocessors * BLOCK // 2
+            if saved and r.src[0].op == O.CONST and extent(r) % copies == 0 and enough:
+                found = max(found, (saved, r, copies), key=lambda f: (f[0], f[2]))
+    return found[1:]
+
+
+def _saved(root: UOp, r: UOp) -> float:
+    """What is read in vain again for every step along r, in reductions that move with it."""
+    saved = 0.0
+    for node in root.toposort():
+        if node.op != O.REDUCE or r not in node.ranges:
+            continue
+        loads = [n for n in node.src[0].toposort() if n.op == O.LOAD]
+        inner = [n for n in loads if any(k in n.ranges for k in node.src[1:])]
+        if len(inner) > 1:
+            fixed = [n for n in inner if r not in n.ranges]
+            saved += sum([2.0 if len(n.src[0].src) > 2 else 1.0 for n in fixed])
+    return saved
 
 
 def _is_free(store: UOp, r: UOp) -> bool:
@@ -206,8 +258,10 @@ def _find(sink: UOp) -> _Kernel | None:
 
 
 def _runs_along(node: UOp) -> bool:
-    """Whether most of what a reduction reads lies along its last axis."""
+    """Whether most of what a reduction reads lies along its last axis, and for a while."""
     last = node.src[-1]
+    if extent(last) < MIN_ROW:
+        return False
     indices = [n for n in node.src[0].toposort() if n.op == O.INDEX and last in n.ranges]
     along = [n for n in indices if stride(n, last) == 1]
     return 2 * len(along) > len(indices)
@@ -221,26 +275,43 @@ def _rows(found: _Kernel, machine: GpuMachine, applied: list[Opt]) -> UOp:
         widths.append(_output_lanes(end.src[0], found.inner))
     lanes = min(widths)
     vectors = found.depth // lanes
-    rows = found.rows.vmax
-    threads = _row_threads(vectors, rows, machine)
+    kept = _kept_axis(found, machine)
+    outer = [r for r in found.outer if r is not kept]
+    total = _product([r.src[0] for r in outer])
+    threads = _row_threads(vectors, total.vmax, machine)
     group = max(1, BLOCK // threads) if threads <= machine.warp else 1
-    row, inside = _spread(found.rows, "g0", "l1", group)
+    row, inside = _spread(total, "g0", "l1", group)
     applied.append(Opt("GROUP", found.reductions[-1].src[-1].arg.id, threads))
     applied.append(Opt("LOCAL", 0, group))
-    values = _unflatten(row, [(r, r.src[0]) for r in found.outer])
+    values = _unflatten(row, [(r, r.src[0]) for r in outer])
     store = replace_all(end.src[0], values)
     thread = special("l0", threads)
     loops: list[UOp] = []
+    if kept is not None:
+        loops = [with_kind(kept, AxisKind.UPCAST)]
+        store = replace_all(store, {kept: loops[0]})
+        applied.append(Opt("UPCAST", kept.arg.id, extent(kept)))
     if found.inner:
         walk = _Walk(found.sink, found.inner, thread, threads, lanes, AxisKind.UPCAST)
         store = replace_all(store, walk.values)
         inside = and_(inside, walk.inside)
-        loops = walk.ranges
+        loops += walk.ranges
     else:
         inside = and_(inside, eq(thread, ZERO))
     end = make(O.END, dt.void, (_gated(store, inside), *loops))
     end = _shared(end, thread, threads, lanes, lambda op, v: _over_threads(op, v, threads))
     return make(O.SINK, dt.void, (end,))
+
+
+def _kept_axis(found: _Kernel, machine: GpuMachine) -> UOp | None:
+    """A short axis whose values every thread computes together: a matrix of few rows."""
+    (end,) = found.sink.src
+    for r in found.outer[:-1]:
+        if r.src[0].op != O.CONST or extent(r) > KEPT_ROWS or found.inner:
+            continue
+        if _saved(end, r) and found.rows.vmax // extent(r) >= machine.multiprocessors * 4:
+            return r
+    return None
 
 
 def _row_threads(vectors: int, rows: int, machine: GpuMachine) -> int:
@@ -254,18 +325,21 @@ def _row_threads(vectors: int, rows: int, machine: GpuMachine) -> int:
 def _columns(found: _Kernel, machine: GpuMachine, applied: list[Opt]) -> UOp:
     """Outputs along l0, parts of the reduction along l1."""
     (end,) = found.sink.src
-    lanes = _output_lanes(end.src[0], found.outer)
+    kept = _kept_axis(found, machine)
+    outer = [r for r in found.outer if r is not kept]
+    copies = 1 if kept is None else extent(kept)
+    lanes = _output_lanes(end.src[0], outer)
     width = machine.warp
-    rows = found.rows.vmax
+    rows = found.rows.vmax // copies
     while lanes > 1 and rows // (lanes * width) < 2 * machine.multiprocessors:
         lanes //= 2
     groups = min(machine.threads // width, _power_above(found.depth) // UNROLL)
     # Every reduction has an array of its own in shared memory.
-    each = sum([max(4, n.dtype.itemsize) for n in found.reductions]) * width
+    each = sum([max(4, n.dtype.itemsize) for n in found.reductions]) * width * copies
     while each * groups * lanes > machine.shared_bytes:
         lanes, groups = (lanes // 2, groups) if lanes > 1 else (lanes, groups // 2)
-    axes = [(r, r.src[0]) for r in found.outer]
-    last = found.outer[-1]
+    axes = [(r, r.src[0]) for r in outer]
+    last = outer[-1]
     lane = new_range(found.sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
     if lanes > 1:
         axes[-1] = (last, idiv(last.src[0], lanes))
@@ -277,8 +351,13 @@ def _columns(found: _Kernel, machine: GpuMachine, applied: list[Opt]) -> UOp:
     applied += [Opt("LOCAL", last.arg.id, width), Opt("GROUPTOP", 0, groups)]
     thread = special("l1", groups)
     gate = and_(inside, eq(thread, ZERO))
+    loops = [lane] if lanes > 1 else []
+    if kept is not None:
+        values[kept] = with_kind(kept, AxisKind.UPCAST)
+        loops.insert(0, values[kept])
+        applied.append(Opt("UPCAST", kept.arg.id, copies))
     store = _gated(replace_all(end.src[0], values), gate)
-    end = make(O.END, dt.void, (store, *([lane] if lanes > 1 else [])))
+    end = make(O.END, dt.void, (store, *loops))
     end = _shared(end, thread, groups, 1, lambda op, v: _over_groups(op, v, groups, width))
     return make(O.SINK, dt.void, (end,))
 

@@ -23,7 +23,7 @@ from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
 
 THREADS = 256
-MIN_SIDE, MIN_DEPTH, MIN_WORK = 48, 32, 1 << 20  # below, other plans are as good
+MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 
 

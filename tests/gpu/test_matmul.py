@@ -68,3 +68,25 @@ def test_axes_that_are_two_in_memory(kind: str) -> None:
     heads = (x.permute(1, 0, 2).reshape(96, 512) @ y.T).reshape(96, 4, 64).permute(1, 0, 2)
     wanted = (joined @ b.T.astype(np.float64)).reshape(96, 4, 64).transpose(1, 0, 2)
     check(heads.contiguous(), wanted, kind)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [1, 2, 8, 16, 17, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_rows(kind: str, rows: int, turned: bool) -> None:
+    a, b = operands(kind, (rows, 512), (2048, 512) if turned else (512, 2048))
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    y, b = (y.T, b.T) if turned else (y, b)
+    check(x @ y, a.astype(np.float64) @ b.astype(np.float64), kind)
+
+
+def test_convolutions() -> None:
+    a, b = operands("float32", (4, 16, 30, 33), (24, 16, 3, 3))
+    found = Tensor(a).realize().conv2d(Tensor(b).realize(), padding=1).numpy()
+    padded = np.pad(a.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wanted = np.zeros((4, 24, 30, 33))
+    for y in range(3):
+        for x in range(3):
+            part = padded[:, :, y : y + 30, x : x + 33]
+            wanted += np.einsum("bchw,oc->bohw", part, b[:, :, y, x].astype(np.float64))
+    np.testing.assert_allclose(found, wanted, atol=2e-4)
