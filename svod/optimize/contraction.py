@@ -25,6 +25,7 @@ PANEL_BYTES = 20  # per cycle from the second cache, kept up while computing
 FMA_LATENCY = 4  # cycles; chains in flight at one multiply-add per cycle
 MAX_VECTORS = 4  # of a panel: with more, the register allocator starts to spill
 MIN_ROWS, MIN_COLUMNS, MIN_DEPTH = 8, 8, 8
+ACROSS_ROWS = 512  # rows from which packing a transposed operand is cheaper than dot products
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
 
 
@@ -145,7 +146,10 @@ def _needs_panel(found: Contraction, machine: Machine) -> bool:
     if columns.op != O.LOAD or len(columns.src[0].src) == 3:
         return True
     if stride(columns.src[0], found.n[-1]) != 1:
-        return True
+        # Packing then goes across memory, element by element: few rows do not repay it where
+        # both operands lie along the depth and can be multiplied there.
+        along = any(stride(columns.src[0], k) == 1 for k in found.k)
+        return not along or prod(map(extent, found.m)) >= ACROSS_ROWS
     size = prod([extent(r) for r in columns.ranges]) * columns.dtype.itemsize
     return size > machine.l2_bytes
 

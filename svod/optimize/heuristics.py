@@ -157,6 +157,8 @@ def choose_plain(nest: Nest) -> None:
         nest.apply(Opt("LANE", lane.arg.id, lanes))
         if tile.upcasts:
             nest.apply(*lane_first(nest.main()))
+    elif tile.upcasts:
+        nest.apply(*larger_first(nest.main()))
 
 
 def _crossed_axis(shape: _Shape, lane: UOp) -> UOp | None:
@@ -320,6 +322,21 @@ def lane_first(main: UOp) -> list[Opt]:
     if target >= outer or any(loops[i].arg.kind is not AxisKind.LOOP for i in (outer, target)):
         return []
     return [Opt("MOVE", outer, target)]
+
+
+def larger_first(main: UOp) -> list[Opt]:
+    """The loop over the larger operand outside: it is read once, the smaller one stays in cache."""
+    loops = list(main.src[1:])
+    loads = [n for n in main.toposort() if n.op == O.LOAD]
+    if not loads:
+        return []
+    largest = max(loads, key=evaluations)
+    plain = [i for i, r in enumerate(loops) if r.arg.kind is AxisKind.LOOP]
+    own = [i for i in plain if loops[i] in largest.ranges]
+    others = [i for i in plain if loops[i] not in largest.ranges]
+    if not own or not others or own[0] < others[0]:
+        return []
+    return [Opt("MOVE", own[0], others[0])]
 
 
 def choose_threads(nest: Nest) -> None:
