@@ -15,7 +15,7 @@ from svod.device.names import canonical
 from svod.runtime.failures import OpError
 from svod.runtime.memory import MemoryReport
 from svod.runtime.ops import PreparedKernel, PreparedOp
-from svod.runtime.order import execution_levels, execution_order
+from svod.runtime.order import dependency_graph, execution_levels, execution_order
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.ports import PortSpec, Shape
 
@@ -106,12 +106,17 @@ class ExecutionPlanBuilder:
 
     def build(self) -> ExecutionPlan:
         """Check everything and make the plan; buffers take their memory now."""
+        checked: set[tuple[int, int]] = set()  # turns of a loop share these lists
         for op in self._ops:
             if isinstance(op, PreparedKernel):
-                self._check_kernel(op)
+                wires = id(op.buffer_indices), id(op.output_indices)
+                if wires not in checked:
+                    self._check_kernel(op)
+                    checked.add(wires)
         self._check_outputs()
-        order = execution_order(self._ops, self._instance_dependencies)
-        levels = execution_levels(self._ops, self._instance_dependencies)
+        graph = dependency_graph(self._ops, self._instance_dependencies)
+        order = execution_order(self._ops, graph=graph)
+        levels = execution_levels(self._ops, graph=graph)
         for buffer in self._buffers:
             buffer.allocate()
         return ExecutionPlan(

@@ -94,6 +94,9 @@ def group_ops(
     """
     groups: list[list[int]] = []
     for level in levels:
+        if len(level) == 1:
+            groups.append(list(level))
+            continue
         gathered: list[int] = []
         for index in level:
             if requires_serial(ops[index]):

@@ -63,9 +63,11 @@ class FlatPlan:
             compiled.address, kernel.buffer_ptrs, kernel.vals, cores, Kind.KERNEL, group,
             small=cores == 1 and _is_small(compiled),
         )  # fmt: skip
-        if _may_change(compiled):
+        if compiled.dims is None and _may_change(compiled):
             self._symbolic.append((record, kernel))
-        names = ["" if n in kernel.fixedvars else n for n in compiled.var_names]
+        names: Sequence[str] = compiled.var_names
+        if names and kernel.fixedvars:
+            names = ["" if n in kernel.fixedvars else n for n in names]
         self._note(index, kernel.buffer_indices, names)
 
     def add_copy(
@@ -98,8 +100,8 @@ class FlatPlan:
 
     def _note(self, index: int, places: Sequence[int], names: Sequence[str]) -> None:
         self._by_record.append(index)
-        self._places.append(tuple(places))
-        self._names.append(tuple(names))
+        self._places.append(places)
+        self._names.append(names)
 
     def freeze(self) -> FlatPlan:
         """Lay the records out; from now on only words change."""
@@ -108,14 +110,15 @@ class FlatPlan:
         self.words = records.words
         self.buffer_words: dict[int, list[int]] = {}
         self.value_words: dict[str, list[int]] = {}
-        for record, (places, names) in enumerate(zip(self._places, self._names, strict=True)):
-            for position, place in enumerate(places):
-                word = records.buffer_word(record, position)
+        starts = records.first_words()
+        for word, places, names in zip(starts, self._places, self._names, strict=True):
+            for place in places:
                 self.buffer_words.setdefault(place, []).append(word)
-            for position, name in enumerate(names):
+                word += 1
+            for name in names:
                 if name and name != CORE_ID:
-                    word = records.value_word(record, position)
                     self.value_words.setdefault(name, []).append(word)
+                word += 1
         self.run: Callable[[], int] = partial(launcher().run, records)
         return self
 
@@ -173,7 +176,9 @@ def flatten(
 ) -> FlatPlan | None:
     """The records of a plan; None where there is no kernel or one is not native host code."""
     kernels = [op for op in ops if isinstance(op, PreparedKernel)]
-    if not kernels or not all(_is_native(kernel) for kernel in kernels):
+    fixed = {(k.kernel, k.device): k for k in kernels if k.kernel.dims is not None}
+    loose = [k for k in kernels if k.kernel.dims is None]
+    if not kernels or not all(_is_native(kernel) for kernel in (*fixed.values(), *loose)):
         return _on_gpu(kernels, ops, groups, buffers)
     flat = FlatPlan(ops)
     number = 0

@@ -8,8 +8,9 @@ so what a loop writes again waits until the turn before is done with it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from svod.base.errors import BufferNotFound, EmptySchedule, GraphError
 from svod.device.buffer import Buffer
@@ -91,12 +92,11 @@ def _invoked(
     counters = invocation.fixedvars
     if not counters and not repeats:
         return template
-    return replace(
-        template,
-        fixedvars={**template.fixedvars, **counters},
-        loop_var_names=frozenset(counters),
-        instance_dependencies=[],
-    )
+    return ScheduleItem(
+        template.call, template.body, template.buffers, template.buffer_ids,
+        {**template.fixedvars, **counters}, frozenset(counters), template.dependencies, [],
+        template.alias_ids, template.variables, template.written,
+    )  # fmt: skip
 
 
 def device_of(buffers: Sequence[Buffer]) -> str:
@@ -159,18 +159,26 @@ def _order_repeats(items: Sequence[ScheduleItem]) -> None:
     """Dependencies by place between invocations that touch the same buffer, one of them writing."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
+    runs = Counter([item.call for item in items])
+    storages: dict[int, list[tuple[int, bool]]] = {}  # turns of a call share their buffers
     for place, item in enumerate(items):
+        touched = storages.get(id(item.buffers))
+        if touched is None:
+            touched = [(b.storage_id, p in item.written) for p, b in enumerate(item.buffers)]
+            storages[id(item.buffers)] = touched
         before: set[int] = set()
-        for position, buffer in enumerate(item.buffers):
-            key = buffer.storage_id
-            if key in writer:
-                before.add(writer[key])
-            if position in item.written:
+        for key, writes in touched:
+            last = writer.get(key)
+            if last is not None:
+                call = items[last].call
+                if runs[call] > 1 or call.sn not in item.dependencies:  # else ordered by id
+                    before.add(last)
+            if writes:
                 before.update(readers.get(key, ()))
-        for position, buffer in enumerate(item.buffers):
-            key = buffer.storage_id
-            if position in item.written:
+        for key, writes in touched:
+            if writes:
                 writer[key], readers[key] = place, []
             else:
                 readers.setdefault(key, []).append(place)
-        item.instance_dependencies.extend(sorted(before))
+        if before:
+            item.instance_dependencies.extend(sorted(before))

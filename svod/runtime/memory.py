@@ -46,7 +46,7 @@ class MemoryMode(Enum):
         return cls.parse(knobs.memory_planner)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryItem:
     """What the planner must know of one schedule item."""
 
@@ -203,7 +203,7 @@ def _lives(
                     continue
                 life = lives[buffer.id] = _Life(buffer, level, level, [], [])
             life.last = level
-            if index not in life.users:
+            if not life.users or life.users[-1] != index:
                 life.users.append(index)
                 if level == life.first:
                     life.first_users.append(index)
@@ -212,7 +212,8 @@ def _lives(
 
 def _excluded(items: Sequence[MemoryItem], output_ids: Collection[int]) -> set[int]:
     """Ids of buffers that must keep the memory they have."""
-    buffers = {buffer.id: buffer for item in items for buffer in item.buffers}
+    distinct = {id(item.buffers): item.buffers for item in items}  # turns of a loop share theirs
+    buffers = {buffer.id: buffer for held in distinct.values() for buffer in held}
     handles: dict[object, set[int]] = {}
     for buffer in buffers.values():
         handles.setdefault(buffer.storage_id, set()).add(buffer.id)
@@ -228,8 +229,9 @@ def _excluded(items: Sequence[MemoryItem], output_ids: Collection[int]) -> set[i
     }
     for item in items:
         if not item.is_kernel:
-            kept.update(buffer.id for buffer in item.buffers)
-        kept.update(item.buffers[position].id for position in item.masked_outputs)
+            kept.update([buffer.id for buffer in item.buffers])
+        if item.masked_outputs:
+            kept.update([item.buffers[position].id for position in item.masked_outputs])
     return kept
 
 

@@ -51,9 +51,11 @@ def dependency_graph(
         _link_unique(ops, graph)
     else:
         _link_most_recent(ops, graph)
+    count = len(ids)
+    successors, in_degree = graph.successors, graph.in_degree
     for index, wanted in enumerate(instance_dependencies):
         for before in wanted:
-            if not 0 <= before < len(ops):
+            if not 0 <= before < count:
                 raise ExecutionError(
                     f"prepared op {ids[index]} depends on unknown op index {before}"
                 )
@@ -61,16 +63,20 @@ def dependency_graph(
                 raise ExecutionError(
                     f"prepared op {ids[index]} cannot depend on itself by op index {before}"
                 )
-            _link(graph, before, index)
+            in_degree[index] += 1
+            successors[before].append(index)
     return graph
 
 
 def execution_order(
-    ops: Sequence[Ordered], instance_dependencies: Sequence[Iterable[int]] = ()
+    ops: Sequence[Ordered],
+    instance_dependencies: Sequence[Iterable[int]] = (),
+    graph: DependencyGraph | None = None,
 ) -> list[int]:
     """Indices of the ops, dependencies first; among the ready ones the smallest index first."""
-    graph = dependency_graph(ops, instance_dependencies)
-    degree = graph.in_degree
+    if graph is None:
+        graph = dependency_graph(ops, instance_dependencies)
+    degree = list(graph.in_degree)
     ready = [index for index, count in enumerate(degree) if count == 0]
     heapify(ready)
     order = []
@@ -82,16 +88,19 @@ def execution_order(
             if degree[after] == 0:
                 heappush(ready, after)
     if len(order) != len(ops):
-        raise _cycle(graph)
+        raise _cycle(graph, degree)
     return order
 
 
 def execution_levels(
-    ops: Sequence[Ordered], instance_dependencies: Sequence[Iterable[int]] = ()
+    ops: Sequence[Ordered],
+    instance_dependencies: Sequence[Iterable[int]] = (),
+    graph: DependencyGraph | None = None,
 ) -> list[list[int]]:
     """Waves of ops: each holds, in ascending order, what became ready because of the last one."""
-    graph = dependency_graph(ops, instance_dependencies)
-    degree = graph.in_degree
+    if graph is None:
+        graph = dependency_graph(ops, instance_dependencies)
+    degree = list(graph.in_degree)
     ready = [index for index, count in enumerate(degree) if count == 0]
     levels: list[list[int]] = []
     placed = 0
@@ -107,7 +116,7 @@ def execution_levels(
         released.sort()
         ready = released
     if placed != len(ops):
-        raise _cycle(graph)
+        raise _cycle(graph, degree)
     return levels
 
 
@@ -190,6 +199,7 @@ def _link_unique(ops: Sequence[Ordered], graph: DependencyGraph) -> None:
 
 def _link_most_recent(ops: Sequence[Ordered], graph: DependencyGraph) -> None:
     latest: dict[int, int] = {}
+    successors, in_degree = graph.successors, graph.in_degree
     for index, op in enumerate(ops):
         for wanted in op.dependencies:
             before = latest.get(wanted)
@@ -198,10 +208,11 @@ def _link_most_recent(ops: Sequence[Ordered], graph: DependencyGraph) -> None:
                     f"prepared op {op.id} depends on unknown prior op id {wanted} "
                     "(duplicate-id schedule mode)"
                 )
-            _link(graph, before, index)
+            in_degree[index] += 1
+            successors[before].append(index)
         latest[op.id] = index  # only now: an op that names its own id means the one before
 
 
-def _cycle(graph: DependencyGraph) -> ExecutionError:
-    blocked = [op_id for op_id, count in zip(graph.ids, graph.in_degree, strict=True) if count]
+def _cycle(graph: DependencyGraph, degree: Sequence[int]) -> ExecutionError:
+    blocked = [op_id for op_id, count in zip(graph.ids, degree, strict=True) if count]
     return ExecutionError(f"cycle detected in prepared op dependencies: blocked_ids={blocked}")

@@ -123,31 +123,40 @@ def _share_memory(schedule: ScheduleResult, config: PrepareConfig) -> MemoryRepo
     """Let intermediates share bytes; outputs and what callers gave keep their memory."""
     items = schedule.items
     wanted = []
+    facts: dict[int, tuple[tuple[Buffer, ...], bool]] = {}  # turns of a loop share their buffers
     for item in items:
-        is_kernel = effect_of(item.body).op == O.SINK
-        buffers, waits = tuple(item.buffers), item.instance_dependencies
-        wanted.append(
-            MemoryItem(item.id, buffers, item.dependencies, item.written, waits, is_kernel)
-        )
+        known = facts.get(id(item.buffers))
+        if known is None:
+            known = (tuple(item.buffers), effect_of(item.body).op == O.SINK)
+            facts[id(item.buffers)] = known
+        held, is_kernel = known
+        waits = item.instance_dependencies
+        wanted.append(MemoryItem(item.id, held, item.dependencies, item.written, waits, is_kernel))
     stay = [n for n in schedule.output_ids if n in schedule.buffers] + list(schedule.given)
     plan = plan_memory(wanted, {schedule.buffers[n].id for n in stay}, config.memory)
     if plan.replacements:
         apply_reuse_dependencies(plan.dependencies, [i.instance_dependencies for i in items])
+        placed = {
+            key: [plan.replacements.get(b.id, b) for b in own] for key, (own, _) in facts.items()
+        }
         for item in items:
-            item.buffers = [plan.replacements.get(b.id, b) for b in item.buffers]
+            item.buffers = placed[id(item.buffers)]
     return plan.report
 
 
 def _compile(items: Sequence[ScheduleItem], config: PrepareConfig) -> list[CompiledKernel | None]:
     """The kernel of each item, None for copies, views and custom functions."""
-    kinds = [
-        None if effect_of(i.body).op in RUNTIME_EFFECTS else base_key(device_of(i.buffers))
-        for i in items
-    ]
+    known: dict[tuple[UOp, int], str | None] = {}  # turns of a loop share their buffers
+    for i in items:
+        key = (i.body, id(i.buffers))
+        if key not in known:
+            is_kernel = effect_of(i.body).op not in RUNTIME_EFFECTS
+            known[key] = base_key(device_of(i.buffers)) if is_kernel else None
+    kinds = [known[i.body, id(i.buffers)] for i in items]
     bodies: dict[str, list[UOp]] = {}
-    for kind, item in zip(kinds, items, strict=True):
+    for (body, _), kind in known.items():
         if kind is not None:
-            bodies.setdefault(kind, []).append(item.body)
+            bodies.setdefault(kind, []).append(body)
     values = {item.body: item.fixedvars for item in reversed(items)}  # those of the first call
     made = {kind: compiled_kernels(found, kind, config, values) for kind, found in bodies.items()}
     return [
@@ -169,6 +178,18 @@ def _load_launcher() -> None:
 
 
 # -- building -------------------------------------------------------------------------------------
+
+
+def _turn(first: PreparedKernel, item: ScheduleItem) -> PreparedKernel:
+    """A further turn of a kernel in a loop: all but the counters is shared with the first."""
+    values, counted = item.fixedvars, item.loop_var_names
+    names = first.kernel.var_names
+    vals = [values[n] if n in counted else v for n, v in zip(names, first.vals, strict=True)]
+    return PreparedKernel(
+        first.id, first.ast, first.kernel, first.device, first.buffer_indices,
+        first.output_indices, vals, {n: values[n] for n in counted}, first.dependencies,
+        runtime_vars=first.runtime_vars,
+    )  # fmt: skip
 
 
 class _Build:
@@ -195,14 +216,24 @@ class _Build:
         report: MemoryReport | None,
     ) -> ExecutionPlan:
         schedule, builder = self.schedule, self.builder
+        seen: set[int] = set()
         for item in schedule.items:
+            if item.id in seen:  # a further turn of a loop
+                continue
+            seen.add(item.id)
             for node, buffer in zip(item.buffer_ids, item.buffers, strict=True):
                 if node not in self.places:
                     self._place(node, buffer)
             builder.add_alias_ids(item.alias_ids)
         variables: dict[UOp, tuple[RuntimeVar, ...]] = {}
+        first: dict[int, PreparedOp] = {}
         for item, kernel in zip(schedule.items, kernels, strict=True):
-            op = self._op(item, kernel, variables)
+            known = first.get(item.id)
+            if isinstance(known, PreparedKernel) and kernel is known.kernel:
+                op: PreparedOp = _turn(known, item)
+            else:
+                op = self._op(item, kernel, variables)
+                first.setdefault(item.id, op)
             builder.add_op_with_instance_dependencies(op, item.instance_dependencies)
         outputs = [self._output(node) for node in schedule.output_ids]
         if not outputs:

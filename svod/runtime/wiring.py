@@ -287,12 +287,19 @@ def fill_pointers(
     ops: Sequence[PreparedOp], buffers: Sequence[Buffer], places: Collection[int] | None = None
 ) -> None:
     """Write addresses and ids of buffers into the kernels that use them, of all or some places."""
+    shared: dict[int, tuple[list[int], list[int]]] = {}  # turns of a loop use the same buffers
     for op in ops:
         if not isinstance(op, PreparedKernel):
             continue
         if places is None:
-            op.buffer_ptrs = [buffers[place].address for place in op.buffer_indices]
-            op.buffer_ids = [buffers[place].id for place in op.buffer_indices]
+            known = shared.get(id(op.buffer_indices))
+            if known is None:
+                held = [buffers[place] for place in op.buffer_indices]
+                known = shared[id(op.buffer_indices)] = (
+                    [b.address for b in held],
+                    [b.id for b in held],
+                )
+            op.buffer_ptrs, op.buffer_ids = known
             continue
         for position, place in enumerate(op.buffer_indices):
             if place in places:

@@ -27,7 +27,7 @@ class BoundRangeRef:
     range: UOp
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: long loops make thousands of these
 class KernelInvocation:
     """One run of a call, with the loop counters it sees."""
 

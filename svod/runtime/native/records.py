@@ -21,6 +21,7 @@ from svod.runtime.native.layout import Flag, Record, Stamp
 from svod.runtime.native.memory import aligned_words
 
 _RECORD_WORDS = Record.SIZE // 8
+_SMALL = int(Flag.SMALL)
 _MOST_CORES = 1 << 24  # a group may hold 2^32 items
 
 
@@ -33,24 +34,17 @@ class Kind(IntEnum):
     PYTHON = 3  # the run stops here, so that Python can do something
 
 
-class _Entry(NamedTuple):
-    function: int
-    buffers: tuple[int, ...]
-    values: tuple[int, ...]
-    cores: int
-    kind: int
-    group: int
-    flags: int
-
-
 class RecordArray:
     """The launch records of one plan, built with `append` and then run any number of times."""
 
     __slots__ = (
-        "_entries",
+        "_columns",
         "_first_buffer",
         "_first_value",
         "_freezing",
+        "_kinds",
+        "_last_group",
+        "_tail",
         "_words",
         "address",
         "count",
@@ -59,8 +53,12 @@ class RecordArray:
 
     def __init__(self) -> None:
         self._freezing = threading.Lock()  # two threads may run new records at once
-        self._entries: list[_Entry] = []
-        self._first_buffer: list[int] = []  # the word where the record's addresses start
+        self._columns: list[int] = []  # function, cores, group and flags of each record in turn
+        self._kinds: list[int] = []
+        self._last_group = -1
+        self._tail: list[int] = []  # addresses and values of all records
+        # The words where a record's addresses and values start; until frozen counted in the tail.
+        self._first_buffer: list[int] = []
         self._first_value: list[int] = []
         self.count = 0
         self.address = 0  # of the first record; 0 until frozen
@@ -84,7 +82,7 @@ class RecordArray:
         """
         if self.address:
             raise ExecutionError("records cannot be added after the first run: build a new array")
-        last = self._entries[-1].group if self._entries else -1
+        last = self._last_group
         group = last + 1 if group is None else group
         if group < last:
             raise ExecutionError(f"record {self.count} of group {group} comes after group {last}")
@@ -94,10 +92,14 @@ class RecordArray:
             raise ExecutionError(f"copy record {self.count} needs two buffers and a size in bytes")
         if kind == Kind.KERNEL and not function:
             raise ExecutionError(f"kernel record {self.count} has no function address")
-        flags = Flag.SMALL if small else 0
-        self._entries.append(
-            _Entry(function, tuple(buffers), tuple(values), cores, int(kind), group, flags)
-        )
+        self._last_group = group
+        self._columns += (function, cores, group, _SMALL if small else 0)
+        self._kinds.append(kind)
+        tail = self._tail
+        self._first_buffer.append(len(tail))
+        tail += buffers
+        self._first_value.append(len(tail))
+        tail += values
         self.count += 1
         return self.count - 1
 
@@ -108,29 +110,36 @@ class RecordArray:
                 self._lay_out()
 
     def _lay_out(self) -> None:
-        entries, cursor = self._entries, self.count * _RECORD_WORDS
-        for entry in entries:
-            self._first_buffer.append(cursor)
-            self._first_value.append(cursor + len(entry.buffers))
-            cursor += len(entry.buffers) + len(entry.values)
-        words, address = aligned_words(max(cursor, _RECORD_WORDS))
-        starts = zip(entries, self._first_buffer, self._first_value, strict=True)
-        rows = [
-            (e.function, address + b * 8, address + v * 8, e.cores, e.kind, e.group, e.flags, 0)
-            for e, b, v in starts
-        ]
-        if rows:
-            words[: self.count * _RECORD_WORDS] = np.array(rows, dtype=np.int64).ravel()
-            tail = [word for entry in entries for word in (*entry.buffers, *entry.values)]
-            words[self.count * _RECORD_WORDS : cursor] = tail
+        count = self.count
+        start = count * _RECORD_WORDS
+        words, address = aligned_words(max(start + len(self._tail), _RECORD_WORDS))
+        self._first_buffer = [start + b for b in self._first_buffer]
+        self._first_value = [start + v for v in self._first_value]
+        if count:
+            given = np.array(self._columns, dtype=np.int64).reshape(count, 4)
+            rows = words[:start].reshape(count, _RECORD_WORDS)
+            rows[:, Record.FUNCTION // 8] = given[:, 0]
+            rows[:, Record.BUFFERS // 8] = np.array(self._first_buffer) * 8 + address
+            rows[:, Record.VALUES // 8] = np.array(self._first_value) * 8 + address
+            rows[:, Record.CORES // 8] = given[:, 1]
+            rows[:, Record.KIND // 8] = self._kinds
+            rows[:, Record.GROUP // 8] = given[:, 2]
+            rows[:, Record.FLAGS // 8] = given[:, 3]
+            words[start : start + len(self._tail)] = self._tail
         self._words, self.words = words, words.data
         self.address = address  # last: a thread that sees it may run
+
+    def first_words(self) -> list[int]:
+        """Per record the index in `words` of its first address; its values follow the addresses."""
+        if not self.address:
+            self.freeze()
+        return self._first_buffer
 
     def buffer_word(self, record: int, position: int) -> int:
         """The index in `words` of a buffer's address, for callers that patch many at once."""
         if not self.address:
             self.freeze()
-        if not 0 <= position < len(self._entries[record].buffers):
+        if not 0 <= position < self._first_value[record] - self._first_buffer[record]:
             raise ExecutionError(f"record {record} has no buffer {position}")
         return self._first_buffer[record] + position
 
@@ -138,9 +147,11 @@ class RecordArray:
         """The index in `words` of a variable's value."""
         if not self.address:
             self.freeze()
-        if not 0 <= position < len(self._entries[record].values):
+        start, after = self._first_value[record], record + 1
+        end = self._first_buffer[after] if after < self.count else self._end
+        if not 0 <= position < end - start:
             raise ExecutionError(f"record {record} has no value {position}")
-        return self._first_value[record] + position
+        return start + position
 
     def set_buffer(self, record: int, position: int, address: int) -> None:
         """Bind a buffer of a record to other memory; no run may be under way."""
@@ -151,7 +162,11 @@ class RecordArray:
         self.words[self.value_word(record, position)] = value
 
     def kind(self, record: int) -> Kind:
-        return Kind(self._entries[record].kind)
+        return Kind(self._kinds[record])
+
+    @property
+    def _end(self) -> int:
+        return self.count * _RECORD_WORDS + len(self._tail)
 
     def __len__(self) -> int:
         return self.count
