@@ -49,6 +49,8 @@ _LAZY = {
     "explain": ("svod.tools.explain", "explain"),
     "devices": ("svod.device.registry", "device_kinds"),
     "set_threads": ("svod.runtime.native", "set_threads"),
+    "load_plan": ("svod.runtime.load", "load_plan"),
+    "profile": ("svod.runtime.trace", "profile"),
     "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
     "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
 }

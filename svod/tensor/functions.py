@@ -36,6 +36,7 @@ from svod.tensor.creation import ones as ones
 from svod.tensor.creation import ones_like as ones_like
 from svod.tensor.creation import zeros as zeros
 from svod.tensor.creation import zeros_like as zeros_like
+from svod.tensor.custom import custom_function as custom_function
 from svod.tensor.elementwise import select as _select
 from svod.tensor.forwards import FORWARDS
 from svod.tensor.host import import_dlpack
@@ -271,11 +272,16 @@ def realize(*tensors: Tensor, config: Any = None) -> None:
     run(list(tensors), config)
 
 
-def prepare(*tensors: Tensor, config: Any = None) -> Any:
-    """The plan that computes several tensors together."""
+def prepare(
+    *tensors: Tensor,
+    config: Any = None,
+    inputs: dict[str, Tensor] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Any:
+    """The plan that computes several tensors together; inputs and outputs may be given names."""
     from svod.tensor.realize import prepare as plan
 
-    return plan(list(tensors), config)
+    return plan(list(tensors), config, inputs, outputs)
 
 
 def is_tensor(value: object, /) -> bool:

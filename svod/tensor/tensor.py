@@ -8,7 +8,7 @@ give this tensor a new value; tensors made from it before keep theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -179,11 +179,20 @@ class Tensor(
         realize([self, *others], config)
         return self
 
-    def prepare(self, *others: Tensor, config: Any = None) -> Any:
-        """The plan that computes this tensor; ``plan.execute()`` runs it as often as wanted."""
+    def prepare(
+        self,
+        *others: Tensor,
+        config: Any = None,
+        inputs: dict[str, Tensor] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> Any:
+        """The plan that computes this tensor; ``plan.execute()`` runs it as often as wanted.
+
+        ``inputs={"x": x}`` names buffers that ``plan.bind(x=array)`` or ``plan(x=array)`` replace.
+        """
         from svod.tensor.realize import prepare
 
-        return prepare([self, *others], config)
+        return prepare([self, *others], config, inputs, outputs)
 
     def contiguous(self) -> Tensor:
         """The same values in a buffer of their own once realised."""
