@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import islice
+from math import prod
 from typing import Any
 
 from svod.base.errors import GraphError, VariableError
@@ -198,20 +199,20 @@ def largest(size: UOp | int) -> int:
 
 def is_symbolic(shape: tuple[Any, ...]) -> bool:
     """Whether a shape holds a run-time size."""
-    return any(isinstance(n, UOp) for n in shape)
+    return UOp in map(type, shape)
 
 
 def stored_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """The shape of the memory a tensor is kept in: run-time sizes at their largest."""
-    return tuple([largest(n) for n in shape])
+    return tuple([largest(n) for n in shape]) if is_symbolic(shape) else shape
 
 
 def elements(shape: tuple[Any, ...]) -> int:
     """How many elements a tensor of this shape has at most."""
-    count = 1
-    for n in shape:
-        count *= n.vmax if isinstance(n, UOp) else n
-    return count
+    count = prod(shape)
+    if type(count) is int:
+        return count
+    return prod([largest(n) for n in shape])
 
 
 _tables: list[dict[Any, UOp]] = [{} for _ in range(128)]

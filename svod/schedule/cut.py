@@ -89,7 +89,8 @@ class Cutter:
     def __init__(self, sink: UOp, default_device: str) -> None:
         self.sink = sink
         self.default_device = default_device
-        self.stored = decide_storage(sink)
+        self.order = outer_order((sink,))
+        self.stored = decide_storage(sink, self.order)
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.device: dict[UOp, str] = {}
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
@@ -102,7 +103,7 @@ class Cutter:
         self.cut = Cut()
 
     def run(self) -> Cut:
-        order = outer_order((self.sink,))
+        order = self.order
         self._propagate_devices(order)
         self._propagate_lines(order)
         for node in order:

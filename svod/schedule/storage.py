@@ -13,6 +13,7 @@ row costs one evaluation per row. Reductions that a kernel cannot hold well are 
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
@@ -57,10 +58,11 @@ def output_indices(shape: Shape) -> Indices:
     return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
 
 
-def decide_storage(sink: UOp) -> set[UOp]:
+def decide_storage(sink: UOp, order: list[UOp] | None = None) -> set[UOp]:
     """The nodes to store: a matter of structure alone, so the order of visits is one too."""
-    order = outer_order((sink,))
+    order = outer_order((sink,)) if order is None else order
     facts = _Work(order)
+    places = _Places()
     uses: dict[UOp, list[Use]] = {}
     stored: set[UOp] = set()
     contraction_in: set[UOp] = set()
@@ -77,7 +79,7 @@ def decide_storage(sink: UOp) -> set[UOp]:
             found.append(entry)
 
     def start(node: UOp) -> Use:
-        indices = output_indices(node.shape)
+        indices = places.outputs(node.shape)
         stored.add(node)
         return node, indices, tuple([i for i in indices if i.op == O.RANGE])
 
@@ -96,7 +98,7 @@ def decide_storage(sink: UOp) -> set[UOp]:
                 # Many windows into one value: store what they look into.
                 here = [start(node)] if _worth_storing(node) else here
             for root, indices, nest in here:
-                _use_sources(node, root, indices, nest, use)
+                _use_sources(node, root, indices, nest, use, places)
             continue
         merged = _placed(here)
         if _must_store(node, merged, facts, contraction_in):
@@ -153,7 +155,30 @@ def _start_effect(node: UOp, start, use) -> None:  # type: ignore[no-untyped-def
         del stored
 
 
-def _use_sources(node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...], use) -> None:  # type: ignore[no-untyped-def]
+class _Places:
+    """Index arithmetic done once for layers that repeat: they move the same shapes alike."""
+
+    def __init__(self) -> None:
+        self._outputs: dict[Shape, Indices] = {}
+        self._sources: dict[Any, Indices] = {}
+
+    def outputs(self, shape: Shape) -> Indices:
+        found = self._outputs.get(shape)
+        if found is None:
+            found = self._outputs[shape] = output_indices(shape)
+        return found
+
+    def source(self, node: UOp, indices: Indices) -> Indices:
+        key = (node.op, node.arg, node.src[0].shape, indices)
+        found = self._sources.get(key)
+        if found is None:
+            found = self._sources[key] = source_indices(node, indices)[0]
+        return found
+
+
+def _use_sources(  # type: ignore[no-untyped-def]
+    node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...], use, places: _Places
+) -> None:
     if node.op == O.CAT:
         for s in node.src:  # positions differ by an offset along the axis; loops are the same
             use(s, root, indices, nest)
@@ -162,12 +187,11 @@ def _use_sources(node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...], 
         for s in node.src[1:]:
             use(s, root, indices[:lead], nest)
         # Where it reads depends on data: every loop around may change it.
-        places = (*nest[: len(node.src) - 1],)
-        missing = len(node.src) - 1 - len(places)
-        use(node.src[0], root, places + (ZERO,) * missing + indices[lead:], nest)
+        around = (*nest[: len(node.src) - 1],)
+        missing = len(node.src) - 1 - len(around)
+        use(node.src[0], root, around + (ZERO,) * missing + indices[lead:], nest)
     else:
-        inner, _ = source_indices(node, indices)
-        use(node.src[0], root, inner, nest)
+        use(node.src[0], root, places.source(node, indices), nest)
 
 
 def _placed(uses: list[Use]) -> list[Use]:
