@@ -130,14 +130,11 @@ class CandidateBench:
     ) -> None:
         self.body, self.config, self.pool = body, config, pool
         self.name = kernel_name(body)
-        self.variables = timing_variables(body)
+        self.variables = timing_variables(kernel)
         self.values = timing_values(self.variables, fixed)
         self.scratch = scratch_buffers(body)
         self.compiled: dict[str, Launchable | Drop] = {}  # by the content of the loops
         self.compiles = 0
-        known = derive_metadata(kernel)
-        in_place = sorted(set(known.outs) & set(known.ins))
-        self._initial = {slot: self.scratch[slot].copyout() for slot in in_place}
 
     def compile(self, candidates: Sequence[Candidate]) -> list[Launchable | Drop]:
         """What can be timed, or why not; equal loops are compiled once in a search."""
@@ -156,8 +153,10 @@ class CandidateBench:
         return [self.compiled[c.key] for c in candidates]
 
     def time(self, program: Launchable, limit: float | None) -> float | Drop:
-        """The least time of some runs, scaled to the whole launch."""
-        self._restore()
+        """The least time of some runs, scaled to the whole launch.
+
+        Nothing happens between runs: a CPU keeps in its caches what the next run finds there.
+        """
         stop = float("inf") if limit is None else limit / program.factor
         best, spent, runs = float("inf"), 0.0, 0
         while runs < MOST_RUNS and (runs < 3 or spent < RUN_SECONDS):
@@ -172,7 +171,6 @@ class CandidateBench:
 
     def compare(self, first: Launchable, second: Launchable) -> tuple[float, float]:
         """The least times of both, measured in turns so that both see the same machine."""
-        self._restore()
         best = [float("inf"), float("inf")]
         spent, runs = 0.0, 0
         while runs < 4 or (runs < 200 and spent < COMPARED_SECONDS):
@@ -225,11 +223,6 @@ class CandidateBench:
         schedule = ScheduleResult([item], [0], dict(zip(ids, self.scratch, strict=True)))
         return Launchable(plan_of_kernels(schedule, [kernel], PrepareConfig()), factor)
 
-    def _restore(self) -> None:
-        """Kernels that work in place would drift towards numbers of another speed."""
-        for place, values in self._initial.items():
-            self.scratch[place].copyin(values)
-
 
 def _run(plan: ExecutionPlan) -> float:
     start = time.perf_counter()
@@ -237,9 +230,9 @@ def _run(plan: ExecutionPlan) -> float:
     return time.perf_counter() - start
 
 
-def timing_variables(body: UOp) -> tuple[VarArg, ...]:
-    """The variables of a kernel, one per name."""
-    found = {n.arg.name: n.arg for n in body.toposort() if n.op == O.DEFINE_VAR}
+def timing_variables(kernel: UOp) -> tuple[VarArg, ...]:
+    """The variables of a kernel's loops, one per name."""
+    found = {n.arg.name: n.arg for n in kernel.toposort() if n.op == O.DEFINE_VAR}
     return tuple(found.values())
 
 

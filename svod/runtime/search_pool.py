@@ -47,6 +47,7 @@ class WorkerPool:
         self._command = tuple(command)
         self._answers: queue.Queue[_Answer] = queue.Queue()  # unbounded: no worker ever waits
         self._idle: list[_Worker] = []
+        self._sent = 0
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -69,15 +70,16 @@ class WorkerPool:
         """Object code for each job, each within its time."""
         results: list[bytes | Drop] = [Drop("compile_timeout")] * len(jobs)
         waiting = deque(range(len(jobs)))
-        running: dict[_Worker, tuple[int, float]] = {}
+        running: dict[_Worker, _Turn] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < self.count:
                     worker = self._idle.pop() if self._idle else self._start()
                     place = waiting.popleft()
-                    worker.send(jobs[place])
+                    self._sent += 1
+                    worker.send(self._sent, jobs[place])
                     allowed = seconds if worker.is_ready else seconds + STARTUP_SECONDS
-                    running[worker] = (place, time.monotonic() + allowed)
+                    running[worker] = _Turn(place, self._sent, time.monotonic() + allowed)
                 self._wait(running, results, seconds)
         finally:
             for worker in running:  # an exception came between
@@ -85,18 +87,15 @@ class WorkerPool:
         return results
 
     def _wait(
-        self,
-        running: dict[_Worker, tuple[int, float]],
-        results: list[bytes | Drop],
-        seconds: float,
+        self, running: dict[_Worker, _Turn], results: list[bytes | Drop], seconds: float
     ) -> None:
         """Take one answer, or end the workers whose time is up."""
-        nearest = min([deadline for _, deadline in running.values()])
+        nearest = min([turn.deadline for turn in running.values()])
         try:
             answer = self._answers.get(timeout=max(0.0, nearest - time.monotonic()))
         except queue.Empty:
             now = time.monotonic()
-            for worker in [w for w, (_, deadline) in running.items() if deadline <= now]:
+            for worker in [w for w, turn in running.items() if turn.deadline <= now]:
                 del running[worker]
                 worker.end()
                 self.ended += 1
@@ -104,21 +103,30 @@ class WorkerPool:
         worker = answer.worker
         if worker not in running:
             return  # it was given up
-        place, _ = running[worker]
+        turn = running[worker]
         if answer.head is None:
             del running[worker]
             worker.end()
-            results[place] = Drop("panic_in_worker", "the worker process ended")
+            results[turn.place] = Drop("panic_in_worker", "the worker process ended")
         elif "ready" in answer.head:
             worker.is_ready = True
-            running[worker] = (place, time.monotonic() + seconds)
-        else:
+            turn.deadline = time.monotonic() + seconds
+        elif answer.head.get("job") == turn.job:  # else it is too late for its job
             del running[worker]
             self._idle.append(worker)
-            results[place] = _result(answer.head, answer.blob)
+            results[turn.place] = _result(answer.head, answer.blob)
 
     def _start(self) -> _Worker:
         return _Worker(self._command, self._answers)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What a worker is doing."""
+
+    place: int
+    job: int
+    deadline: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,7 @@ class _Worker:
     def __init__(self, command: Sequence[str], answers: queue.Queue[_Answer]) -> None:
         self.is_ready = False
         self._answers = answers
-        self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self._jobs: queue.Queue[tuple[int, Job] | None] = queue.Queue()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -149,9 +157,9 @@ class _Worker:
         for step in (self._write, self._read):
             threading.Thread(target=step, name="svod search", daemon=True).start()
 
-    def send(self, job: Job) -> None:
+    def send(self, number: int, job: Job) -> None:
         """Give the worker something to do; never waits."""
-        self._jobs.put(job)
+        self._jobs.put((number, job))
 
     def end(self) -> None:
         """End the process, whatever it does."""
@@ -163,8 +171,9 @@ class _Worker:
         stream = self._process.stdin
         assert stream is not None
         try:
-            while (job := self._jobs.get()) is not None:
-                head = {"name": job.name, "max_uops": job.max_uops}
+            while (turn := self._jobs.get()) is not None:
+                number, job = turn
+                head = {"job": number, "name": job.name, "max_uops": job.max_uops}
                 write_frame(stream, head, job.text.encode())  # type: ignore[arg-type]
         except OSError:
             return  # the process has ended; the reader says so

@@ -50,7 +50,7 @@ def main() -> None:
             answer, binary = compile_candidate(head, text.decode())
         except Exception as problem:
             answer, binary = {"drop": "panic_in_worker", "detail": _brief(problem)}, b""
-        write_frame(answers, answer, binary)
+        write_frame(answers, {**answer, "job": head.get("job")}, binary)
 
 
 def compile_candidate(head: dict[str, Any], text: str) -> tuple[dict[str, Any], bytes]:

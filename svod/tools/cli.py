@@ -54,6 +54,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.cache import add_arguments
 
             add_arguments(verb)
+        if name == "tune":
+            from svod.tools.tune import add_arguments
+
+            add_arguments(verb)
     return parser
 
 
@@ -81,11 +85,18 @@ def _env(options: argparse.Namespace) -> Report:
     return environment()
 
 
+def _tune(options: argparse.Namespace) -> Report:
+    from svod.tools.tune import tune
+
+    return tune(options)
+
+
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
     ("demo", _demo, "Prepare and run a small model, and check it against NumPy."),
     ("doctor", _doctor, "Show what is installed and usable here, and run a self-test."),
     ("env", _env, "Show every SVOD_* variable: value, default, meaning."),
+    ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
 )
 
 

@@ -1,0 +1,81 @@
+"""Kernels, candidates and their values, for tests of opts and searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+import svod
+from svod import Tensor
+from svod.ir.node import UOp
+from svod.optimize.actions import apply_opts
+from svod.optimize.beam import BeamConfig, Candidate, Drop
+from svod.optimize.machine import Machine
+from svod.optimize.opts import Opt
+from svod.runtime.chosen import plain_loops
+from svod.runtime.search import CandidateBench
+from svod.runtime.search_pool import WorkerPool
+from tests.schedule.graphs import bodies
+
+MACHINE = Machine(vector_bytes=64, registers=32, cores=2)
+LIMITS = BeamConfig(width=2, seconds=5.0, compile_seconds=30.0, max_uops=100_000)
+
+
+def floats(*shape: int) -> Tensor:
+    return Tensor(np.ones(shape, np.float32))
+
+
+def softmax(rows: int, columns: int) -> Tensor:
+    x = floats(rows, columns)
+    grown = (x - x.amax(1, True)).exp()
+    return grown / grown.sum(1, True)
+
+
+def image_product() -> Tensor:
+    return floats(1, 3, 9, 9).pad(((0, 0), (0, 0), (1, 1), (1, 1))).permute(0, 2, 3, 1).sum(3)
+
+
+KERNELS = {
+    "elementwise": lambda: floats(7, 65) * 2 + floats(7, 65),
+    "transposed": lambda: floats(130, 67).permute(1, 0) + 1,
+    "rows": lambda: floats(5, 130).sum(1),
+    "columns": lambda: floats(33, 130).sum(0),
+    "matmul": lambda: floats(17, 33) @ floats(33, 65),
+    "turned matmul": lambda: floats(24, 40) @ floats(48, 40).permute(1, 0),
+    "batched": lambda: floats(3, 16, 20) @ floats(3, 20, 16),
+    "softmax": lambda: softmax(6, 70),
+    "padded": image_product,
+    "short sums": lambda: floats(4, 3, 100).sum(1),
+    "run-time size": lambda: _sized().sum(1),
+}
+
+
+def _sized() -> Tensor:
+    n = svod.Variable("n", 1, 40).bind(9)
+    return floats(40, 33)[:n] * 2
+
+
+def body_of(name: str) -> UOp:
+    return bodies(KERNELS[name]())[-1]
+
+
+def loops_of(body: UOp) -> UOp:
+    return plain_loops(body, MACHINE)
+
+
+def candidates(kernel: UOp, lists: Iterable[Sequence[Opt]]) -> list[Candidate]:
+    return [Candidate.of(apply_opts(kernel, opts, MACHINE), opts) for opts in lists]
+
+
+def bench_of(body: UOp, pool: WorkerPool, limits: BeamConfig = LIMITS) -> CandidateBench:
+    return CandidateBench(body, loops_of(body), limits, pool, {})
+
+
+def values(bench: CandidateBench, candidate: Candidate) -> np.ndarray:
+    """What a candidate leaves in the first argument."""
+    (program,) = bench.compile([candidate])
+    assert not isinstance(program, Drop), program
+    bench.scratch[0].storage.host_bytes()[:] = 0x3F
+    program.plan.execute()
+    return bench.scratch[0].copyout()
