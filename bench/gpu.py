@@ -349,9 +349,7 @@ def llama(x: Any, weights: list[dict[str, Any]], softmax: Any, silu: Any, cat: A
 
     for w in weights:
         h = norm(x, w["norm1"])
-        q, k, v = (
-            (h @ w[name].T).reshape(tokens, HEADS, size).permute(1, 0, 2) for name in "qkv"
-        )
+        q, k, v = ((h @ w[name].T).reshape(tokens, HEADS, size).permute(1, 0, 2) for name in "qkv")
         if tokens == 1:
             k, v = cat([w["keys"], k], 1), cat([w["values"], v], 1)
         scores = (q @ k.permute(0, 2, 1)).float() * size**-0.5

@@ -118,3 +118,32 @@ def test_large_reductions_of_every_kind() -> None:
 def test_everything_of_svod_is_told_apart_by_device() -> None:
     x = svod.ones(3)
     assert x.device == "CUDA"
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_run_time_sizes_keep_the_graph(axis: int) -> None:
+    array = np.random.default_rng(4).standard_normal((70, 70)).astype(np.float32)
+    n = svod.Variable("n", 1, 70)
+    x = Tensor(array).realize()
+    part = x[: n.bind(5)] if axis == 0 else x[:, : n.bind(5)]
+    total = (part.sum(axis) * 2).contiguous()
+    largest = part.amax(axis).contiguous()
+    plan = prepare([(total + largest).contiguous(), part.softmax(axis).sum(axis)])
+    for size in (5, 5, 1, 33, 70, 64, 2):
+        plan.execute_with_vars({"n": size})
+        chosen = array[:size] if axis == 0 else array[:, :size]
+        first, second = (b.copyout() for b in plan.output_buffers())
+        wanted = chosen.sum(axis, dtype=np.float64) * 2 + chosen.max(axis)
+        np.testing.assert_allclose(first, wanted, atol=1e-4)
+        np.testing.assert_allclose(second, 1.0, atol=1e-5)
+
+
+def test_a_variable_changes_the_grid() -> None:
+    array = np.arange(5000, dtype=np.float32)
+    n = svod.Variable("n", 1, 5000)
+    plan = prepare([(Tensor(array).realize()[: n.bind(10)] * 3).contiguous()])
+    for size in (10, 5000, 1, 4999):
+        plan.execute_with_vars({"n": size})
+        found = plan.output_buffer()
+        assert found is not None
+        np.testing.assert_array_equal(found.copyout()[:size], array[:size] * 3)
