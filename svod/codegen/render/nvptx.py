@@ -103,7 +103,7 @@ class NvptxRenderer(LLVMRenderer):
 
     def _piece(self, node: UOp) -> str:
         """Some sums of a tile as one value."""
-        tile, first = node.src[0], node.arg[1]
+        tile, first = node.src[0], int(node.arg[1])
         while tile.op == O.BROADCAST:
             tile = tile.src[0]
         self._value(tile)
