@@ -49,9 +49,9 @@ def _size(size: object) -> str:
 
 def _reduction_word(node: UOp) -> str:
     value = node.src[0]
-    if node.arg.op == O.ADD and value.op == O.MUL and value.src[0] is not value.src[1]:
-        if all(_reads_memory(s) for s in value.src):
-            return "matmul"
+    is_product = node.arg.op == O.ADD and value.op == O.MUL and value.src[0] is not value.src[1]
+    if is_product and all(_reads_memory(s) for s in value.src):
+        return "matmul"
     return _WORDS.get(node.arg.op, "reduce")
 
 
