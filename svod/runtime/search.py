@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from svod.base.errors import SvodError
+from svod.base.knobs import knobs
 from svod.codegen.naming import kernel_name
 from svod.device.buffer import Buffer
 from svod.device.cpu.compiler import CpuProgram, load_image, object_for
@@ -93,8 +94,9 @@ def search_kernel(
             raise
         raise OptimizeError(f"the search for {name} failed: {problem}") from problem
     searches["done"] += 1
-    entry = Entry(result.opts, result.seconds, config.width, result.is_heuristic, name)
-    tuned_store().put(body.content_hash, tuning_identity(machine), entry)
+    if knobs.tuned:
+        entry = Entry(result.opts, result.seconds, config.width, result.is_heuristic, name)
+        tuned_store().put(body.content_hash, tuning_identity(machine), entry)
     return result
 
 

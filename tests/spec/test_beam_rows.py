@@ -25,6 +25,7 @@ from svod.optimize.beam import BeamConfig, Candidate, Drop, beam_search, shrunk_
 from svod.optimize.graph import renumber
 from svod.optimize.heuristics import optimize
 from svod.optimize.opts import Opt
+from svod.optimize.tuned import tuned_store
 from svod.runtime import prepare, search
 from svod.runtime.caches import clear_kernel_cache
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
@@ -609,6 +610,15 @@ def test_a_second_process_uses_the_result_without_searching(folder: Path) -> Non
 
     assert run() == "1"
     assert run() == "0"
+
+
+def test_nothing_is_kept_where_the_tuned_store_is_off(pool: WorkerPool) -> None:
+    config = BeamConfig(width=1, seconds=0.2)
+    with knobs.scope(tuned=False):
+        search_kernel(body_of("rows"), MACHINE, config, None, pool)
+    assert tuned_store().entries() == {}
+    search_kernel(body_of("rows"), MACHINE, config, None, pool)
+    assert len(tuned_store().entries()) == 1
 
 
 def test_every_op_of_a_kernel_survives_the_way_to_a_worker(pool: WorkerPool) -> None:
