@@ -144,6 +144,12 @@ class Optimizer:
             realize([*written, *before.of(written)])
         return loss
 
+    def refresh(self) -> None:
+        """Write learning rates that were changed into their data, where a plan reads them."""
+        for group, scalars in zip(self.param_groups, self._scalars, strict=True):
+            if "lr" in scalars:
+                _scalar(scalars, "lr", group["lr"])
+
     def _scalars_of(self, group: Group) -> dict[str, Tensor]:
         for known, scalars in zip(self.param_groups, self._scalars, strict=True):
             if known is group:

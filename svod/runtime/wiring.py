@@ -82,12 +82,16 @@ _Shortcut: TypeAlias = tuple[
 ]
 
 
+# The same for buffers: a port, its device, what it must keep clear of, all words with its address.
+_Direct: TypeAlias = tuple[Port, str, tuple[Port, ...], tuple[SortedRanges, ...], tuple[int, ...]]
+
+
 class Wiring:
     """Which memory a plan uses for what."""
 
     __slots__ = (
-        "_fixed", "_flat", "_ops", "_shortcuts", "_variables", "_views", "_words", "buffers",
-        "ports", "stale",
+        "_direct", "_fixed", "_flat", "_ops", "_shortcuts", "_variables", "_views", "_words",
+        "buffers", "ports", "stale",
     )  # fmt: skip
 
     def __init__(
@@ -107,6 +111,7 @@ class Wiring:
         self.buffers = list(buffers)
         self.stale: list[Port] = []  # bound to arrays for which no buffer was made yet
         self._shortcuts: dict[str, _Shortcut] = {}
+        self._direct: dict[str, _Direct] = {}
         self.ports = self._make_ports(specs)
 
     # -- binding memory -------------------------------------------------------------------------
@@ -135,6 +140,30 @@ class Wiring:
                         words[other] = start
                     port.end = end
                     port.value = value
+                    if not port.is_stale:
+                        port.is_stale = True
+                        self.stale.append(port)
+                    continue
+            elif type(value) is Buffer and name in self._direct:
+                port, device, rivals, fixed, held = self._direct[name]
+                storage = value.storage
+                if (
+                    value.dtype is port.dtype
+                    and value.size == port.size
+                    and storage.device == device
+                    and not (storage.is_read_only and port.is_written)
+                ):
+                    start = value.address
+                    end = start + port.nbytes
+                    for rival in rivals:
+                        if start < rival.end and rival.start < end:
+                            raise clash(port, repr(rival.name))
+                    for starts, ends in fixed:
+                        if starts[bisect_right(ends, start)] < end:
+                            raise clash(port, "an intermediate or a constant")
+                    for word in held:
+                        words[word] = start
+                    port.start, port.end, port.value = start, end, value
                     if not port.is_stale:
                         port.is_stale = True
                         self.stale.append(port)
@@ -207,7 +236,9 @@ class Wiring:
         for port in stale:
             array = port.value
             port.is_stale = False
-            if isinstance(array, np.ndarray):
+            if isinstance(array, Buffer):
+                self._replace(port.index, array)
+            elif isinstance(array, np.ndarray):
                 device = self.buffers[port.index].device
                 self._replace(port.index, Buffer.from_numpy(array, device=device))
                 port.value = array
@@ -252,17 +283,23 @@ class Wiring:
             others = ports.values() if port.is_written else written_ports
             port.rivals = tuple([o for o in others if roots[o.index] != roots[port.index]])
             port.obstacle = self._obstacle(port, roots)
-            port.is_direct = (
+            is_direct = (
                 self._flat is not None
                 and is_one_call
                 and not port.obstacle
-                and not port.is_symbolic
                 and port.memory == "host"
                 and port.nbytes > 0
                 and port.index in self._flat.buffer_words
                 and port.index not in has_views
                 and places[port.index] == 1
             )
+            if is_direct and self._flat is not None:
+                self._direct[port.name] = (
+                    port, self.buffers[port.index].device, port.rivals,
+                    self._fixed.on_host(port.is_written),
+                    tuple(self._flat.buffer_words[port.index]),
+                )  # fmt: skip
+            port.is_direct = is_direct and not port.is_symbolic
             if port.is_direct and self._flat is not None and _IS_AS_DESCRIBED:
                 word, *more = self._flat.buffer_words[port.index]
                 self._shortcuts[port.name] = (

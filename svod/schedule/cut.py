@@ -56,6 +56,8 @@ def _with_copy(sink: UOp, base: UOp) -> UOp:
         src = tuple([done[s] for s in node.src])
         if node.op == O.ASSIGN:
             src = (_target_of(node.src[0], done), src[1])
+        elif node.op == O.AFTER:
+            src = (node.src[0], *src[1:])
         done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
     return done[sink]
 
@@ -63,7 +65,7 @@ def _with_copy(sink: UOp, base: UOp) -> UOp:
 def _target_of(target: UOp, done: dict[UOp, UOp]) -> UOp:
     """The place an assignment writes, which is never the copy."""
     if target.op not in O.MOVEMENT:
-        return done[target] if target.op in EFFECTS else target
+        return done[target] if target.op in EFFECTS or target.op == O.AFTER else target
     inner = _target_of(target.src[0], done)
     return target if inner is target.src[0] else make(target.op, target.dtype, (inner,), target.arg)
 
@@ -128,6 +130,7 @@ class Cutter:
         waits: dict[UOp, set[UOp]] = {n: set() for n in pending}
         touched = {n: self._buffers_read(n) for n in pending}
         inputs = {n: self._stored_inputs(n) for n in pending}
+        later = {n: self._read_later(n) for n in pending}  # buffers after some assignments
         for n in pending:
             waits[n] |= inputs[n]
         below: dict[UOp, set[UOp]] = {}
@@ -143,6 +146,9 @@ class Cutter:
                 if a in below[n]:
                     raise _Overwritten(base)
                 waits[a].add(n)
+            for n in pending:
+                if n is not a and any(r.src[0] is base and a not in r.src for r in later[n]):
+                    waits[a].add(n)
         done: set[UOp] = set()
         result: list[UOp] = []
         while len(result) < len(pending):
@@ -177,7 +183,12 @@ class Cutter:
         return found
 
     def _stored_inputs(self, node: UOp) -> set[UOp]:
-        return {s for n in self._kernel_nodes(node) for s in outer_sources(n) if s in self.stored}
+        found = {s for n in self._kernel_nodes(node) for s in outer_sources(n) if s in self.stored}
+        return found.union(*[after.src[1:] for after in self._read_later(node)])
+
+    def _read_later(self, node: UOp) -> set[UOp]:
+        nodes = self._kernel_nodes(node)
+        return {s for n in nodes for s in outer_sources(n) if s.op == O.AFTER}
 
     def _buffers_read(self, node: UOp) -> set[UOp]:
         skip = _target_chain(node) if node.op == O.ASSIGN else set()
@@ -230,6 +241,9 @@ class Cutter:
             return found
         if node.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK):
             return node
+        if node.op == O.AFTER:
+            calls = [self.place[a].src[1] for a in node.src[1:]]
+            return make(O.AFTER, node.dtype, (node.src[0], *calls))
         raise GraphError(f"no storage was decided for {node!r}")
 
     def _emit(self, node: UOp) -> None:
@@ -300,7 +314,8 @@ class Cutter:
         for v in reversed(chain):
             out = make(v.op, v.dtype, (out,), v.arg)
         body, arguments = self.body(out, value, node)
-        before = self.place.get(view, base) if view is not base else self.last_write.get(base, base)
+        is_memory = view is base or view.op == O.AFTER
+        before = self.last_write.get(base, base) if is_memory else self.place.get(view, base)
         waits = [c for c in self.readers.get(base, ()) if c not in before.src]
         where = make(O.AFTER, node.dtype, (before, *waits)) if waits else before
         call = self.call(body, where, arguments)
@@ -344,7 +359,7 @@ class Cutter:
                     done[node] = self._read_part(node, parameter)
                 else:
                     done[node] = parameter(node, node.shape)
-            elif node.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK):
+            elif node.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK, O.AFTER):
                 done[node] = parameter(node, node.shape)
             elif not node.src or node.op == O.BIND:
                 done[node] = node
@@ -393,7 +408,7 @@ def _target_chain(node: UOp) -> set[UOp]:
 
 def _base_buffer(node: UOp) -> UOp:
     while node.op not in (O.BUFFER, O.PARAM, O.BUFFER_VIEW):
-        if node.op not in O.MOVEMENT and node.op != O.ASSIGN and node.op not in EFFECTS:
+        if node.op not in O.MOVEMENT and node.op != O.AFTER and node.op not in EFFECTS:
             raise GraphError(f"ASSIGN needs a buffer as its target, not {node!r}")
         node = node.src[0]
     return node

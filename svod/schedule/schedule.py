@@ -108,7 +108,7 @@ def _is_stored(node: UOp) -> bool:
 def _is_elementwise_safe(target: UOp, value: UOp) -> bool:
     """Whether the value reads the target's memory only at the element being written."""
     view = target
-    while view.op in O.MOVEMENT or view.op == O.ASSIGN:
+    while view.op in O.MOVEMENT or view.op in (O.ASSIGN, O.AFTER):
         view = view.src[0]
     base = view
     seen: set[UOp] = set()

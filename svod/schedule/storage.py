@@ -41,7 +41,7 @@ INNER_WORK = 1 << 16  # a reduction inside another one may repeat at most this m
 EFFECTS = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN})
 LEAVES = frozenset(
     {O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.CONST, O.IOTA, O.DEFINE_VAR, O.BIND, O.DEVICE, O.MSELECT,
-     O.MSTACK, O.UNIQUE, O.LUNIQUE}
+     O.MSTACK, O.UNIQUE, O.LUNIQUE, O.AFTER}
 )  # fmt: skip
 
 Use = tuple[UOp, Indices, tuple[UOp, ...]]  # kernel root, indices, loops around, outermost first

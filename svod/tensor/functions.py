@@ -40,6 +40,7 @@ from svod.tensor.custom import custom_function as custom_function
 from svod.tensor.elementwise import select as _select
 from svod.tensor.forwards import FORWARDS
 from svod.tensor.host import import_dlpack
+from svod.tensor.jit import jit as jit
 from svod.tensor.joining import concatenate as _concatenate
 from svod.tensor.joining import stack as _stack
 from svod.tensor.linear import einsum as einsum

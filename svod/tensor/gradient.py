@@ -178,6 +178,8 @@ def _edges(node: UOp, wanted: set[UOp], origin: Origin | None) -> list[tuple[int
         return [(0, node.src[0])]
     if op == O.ASSIGN:
         return [(1, node.src[1])]
+    if op == O.AFTER:  # memory that was written: plain data
+        return []
     if op == O.SCAN:
         inputs = enumerate(node.src[2:], 2)
         return [(i, s) for i, s in inputs if s.dtype.kind == "f"]

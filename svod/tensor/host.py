@@ -19,6 +19,7 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, is_symbolic
+from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, wrap
 from svod.tensor.registry import buffer_node, buffer_of
 from svod.tensor.variable import bound_value, concrete
@@ -177,6 +178,8 @@ class Host(Core):
 
     def numpy(self: Tensor) -> Array:
         """The values as a new NumPy array."""
+        if tracing.state.depth:
+            tracing.refuse_traced((self,))
         if 0 in self.shape:
             return np.empty(self.shape, to_numpy(self.dtype))
         found = host_array(self.uop)
@@ -191,6 +194,8 @@ class Host(Core):
 
     def array_view(self: Tensor) -> Array:
         """The values as a NumPy array that shares the tensor's memory; realises first."""
+        if tracing.state.depth:
+            tracing.refuse_traced((self,))
         if 0 in self.shape:
             return np.empty(self.shape, to_numpy(self.dtype))
         if buffer_node(self.uop) is None:
@@ -215,6 +220,8 @@ class Host(Core):
             raise DTypeError(f"copyin: {values.dtype} values for a {self.dtype.name} tensor: cast")
         if 0 in self.shape:
             return self
+        if tracing.state.depth:
+            tracing.refuse_traced((self,))
         if buffer_of(self.uop) is None:
             self.contiguous().realize() if buffer_node(self.uop) else self.realize()
         buffer = buffer_of(self.uop)
@@ -303,6 +310,8 @@ def _plain(array: Array) -> Array:
 
 
 def _shared_buffer(x: Tensor) -> Any:
+    if tracing.state.depth:
+        tracing.refuse_traced((x,))
     if buffer_of(x.uop) is None:
         x.realize()
     found = buffer_of(x.uop)

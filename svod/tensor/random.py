@@ -21,6 +21,7 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
+from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, integer, shape_of, tensor_of, wrap
 from svod.tensor.elementwise import select
 from svod.tensor.host import node_of_array
@@ -49,12 +50,19 @@ class Generator:
 
     def draw(self, count: int, device: str | None) -> UOp:
         """Four words (key, key, counter, counter) for the next ``count`` numbers."""
+        words = self.words(count)
+        node = node_of_array(words, None, device, copy=False)[0]
+        if tracing.state.effects is not None:  # a plan draws anew each time it runs
+            tracing.state.effects.draws.append((self, count, node))
+        return node
+
+    def words(self, count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """Key and counter of the next ``count`` numbers."""
         with self._lock:
             start = self.drawn
             self.drawn += count
         parts = (self.seed, self.seed >> 32, start, start >> 32)
-        words = np.array([p & 0xFFFFFFFF for p in parts], np.uint32)
-        return node_of_array(words, None, device, copy=False)[0]
+        return np.array([p & 0xFFFFFFFF for p in parts], np.uint32)
 
 
 default_generator = Generator()

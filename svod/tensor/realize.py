@@ -46,7 +46,7 @@ _STORED = (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS, O.CUSTOM_FUNCTION)
 def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     """Compute the values of tensors; shared parts are computed once."""
     if tracing.state.depth:
-        tracing.refuse_traced(tensors)
+        tensors = tracing.deferred(tensors)
     config = PrepareConfig.of(config)
     pending = _pending(tensors)
     if not pending:
@@ -89,6 +89,13 @@ def prepare(
     if watch is not None:
         watch.prepared(plan)
     note_buffers([*found.buffers, *wire(pending, plan)])
+    return plan
+
+
+def recorded_plan(tensors: Sequence[Tensor], config: Any, ports: PortNames) -> ExecutionPlan:
+    """The plan of a recorded function; no tensor is pointed at its outputs."""
+    plan, found = _plan(tensors, PrepareConfig.of(config), "jit", ports)
+    note_buffers(found.buffers)
     return plan
 
 
@@ -171,6 +178,7 @@ def _ensure_memory(node: UOp) -> Buffer:
     if base is None or base.op != O.BUFFER:
         raise BufferNotFound(node.sn, "an input of the graph")
     if base.arg.buffer is None:
+        tracing.refuse_gone(base)
         base.arg.buffer = Buffer.new(base.src[-1].arg, base.arg.size, base.dtype)
     found = registry.buffer_of(node)
     assert found is not None
@@ -205,7 +213,10 @@ _Names = tuple[Mapping[UOp, tuple[str, Shape]], Sequence[str] | None]
 
 
 def _plan(
-    pending: Sequence[Tensor], config: PrepareConfig, context: str, names: _Names | None = None
+    pending: Sequence[Tensor],
+    config: PrepareConfig,
+    context: str,
+    names: _Names | PortNames | None = None,
 ) -> tuple[ExecutionPlan, Normalization]:
     maybe_sweep()  # what earlier work left behind
     # Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
@@ -219,7 +230,10 @@ def _plan(
 
 
 def _make_plan(
-    pending: Sequence[Tensor], config: PrepareConfig, context: str, names: _Names | None
+    pending: Sequence[Tensor],
+    config: PrepareConfig,
+    context: str,
+    names: _Names | PortNames | None,
 ) -> tuple[ExecutionPlan, Normalization]:
     found = _normalized(pending, context)
     schedule = _schedule(found, pending[0].device, config)
@@ -229,7 +243,9 @@ def _make_plan(
         say_schedule(schedule)
     inputs = input_buffers(found.parameters)
     ready = instantiate(restored(schedule, found), inputs, found.values)
-    ports = None if names is None else _port_names(found, pending, *names)
+    ports = names if isinstance(names, PortNames) else None
+    if isinstance(names, tuple):
+        ports = _port_names(found, pending, *names)
     plan = prepare_plan(ready, config, ports)
     if knobs.origins:
         _trace_kernels(plan, schedule, found)

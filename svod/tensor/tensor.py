@@ -53,6 +53,7 @@ class Count(int):
         return self.shape if dim is None else self.shape[real_axis(dim, self.shape, "size")]
 
 
+_MEMORY = (O.BUFFER, O.BUFFER_VIEW, O.AFTER)
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not down
 
 
@@ -253,7 +254,7 @@ class Tensor(
         if base.op == O.ASSIGN:  # a part of what an earlier assignment writes: that comes first
             wrap(base, self._device).realize()
             target, base = self._written_view()
-        self.uop = B.assign(target, node) if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
+        self.uop = B.assign(target, node) if base.op in _MEMORY else node
         self._device = where
         return self
 

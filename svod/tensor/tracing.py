@@ -1,25 +1,39 @@
 """Tensors without values: what a function sees while its graph is recorded.
 
 ``scan`` and ``jit`` call a function once with tensors that stand for later values. Code that asks
-such a tensor for its numbers (``item()``, ``numpy()``, ``if x:``) cannot be recorded, and is
-refused here with the reason, before anything is computed from memory that is not there.
+such a tensor for its numbers (``item()``, ``numpy()``, ``if x:``) cannot be recorded and is refused
+here, with the reason. Inside ``jit``, assignments that would run now are kept for the plan, and
+what is read from the same memory afterwards waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import local
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from svod.base.errors import SvodError
+from svod.base.errors import GraphError, SvodError
 from svod.ir import ops as O
-from svod.ir.node import UOp
-from svod.ir.scan import outer_order
+from svod.ir.args import BufferRef
+from svod.ir.node import UOp, make
+from svod.ir.scan import outer_order, replaced
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
 
 
 class TracedValueError(SvodError, TypeError):
     """Python code that depends on the values of a tensor whose values come later."""
+
+
+class Effects:
+    """What a recorded function writes, in order, and the random numbers it draws."""
+
+    def __init__(self) -> None:
+        self.assigned: dict[UOp, None] = {}
+        self.draws: list[tuple[Any, int, Any]] = []  # generator, count, the words to fill in
 
 
 class _State(local):
@@ -27,31 +41,41 @@ class _State(local):
     level = 0  # of these, how many are bodies of scans
     names: tuple[str, ...] = ()
     stand_ins: frozenset[UOp] = frozenset()
+    effects: Effects | None = None
 
 
 state = _State()
+_gone: WeakSet[BufferRef] = WeakSet()  # memory of arguments outside the call they stood for
 
 
 @contextmanager
-def recording(name: str, stand_ins: Iterable[UOp], is_loop: bool = False) -> Iterator[None]:
+def recording(
+    name: str, stand_ins: Iterable[UOp], is_loop: bool = False, effects: Effects | None = None
+) -> Iterator[None]:
     """While a function is recorded, these nodes have no values."""
-    before = state.depth, state.level, state.names, state.stand_ins
+    before = state.depth, state.level, state.names, state.stand_ins, state.effects
     state.depth += 1
     state.level += is_loop
     state.names = (*state.names, name)
     state.stand_ins |= frozenset(stand_ins)
+    state.effects = effects or state.effects
     try:
         yield
     finally:
-        state.depth, state.level, state.names, state.stand_ins = before
+        state.depth, state.level, state.names, state.stand_ins, state.effects = before
 
 
-def refuse_traced(tensors: Iterable[Any]) -> None:
+def is_traced(node: UOp) -> bool:
+    """Whether a value depends on what comes later: arguments, or memory written by then."""
+    known, writes = state.stand_ins, state.effects is not None
+    return any(n in known or (writes and n.op == O.ASSIGN) for n in outer_order((node,)))
+
+
+def refuse_traced(tensors: Iterable[Tensor]) -> None:
     """Raise if a tensor depends on values that are not there yet."""
-    known = state.stand_ins
     for t in tensors:
         node = t.uop
-        if any(n in known for n in outer_order((node,))):
+        if is_traced(node):
             shape = "x".join([str(n) for n in node.shape]) or "a number"
             raise TracedValueError(
                 f"{state.names[-1]}: the function asks for the values of a tensor "
@@ -60,8 +84,70 @@ def refuse_traced(tensors: Iterable[Any]) -> None:
             )
 
 
-def is_stand_in(node: UOp) -> bool:
-    """Whether the node is memory that is not there yet."""
-    while node.op == O.RESHAPE:
+def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that can be computed now; assignments among the others happen in the plan."""
+    found = []
+    for t in tensors:
+        node = t.uop
+        if not is_traced(node):
+            found.append(t)
+        elif node.op == O.ASSIGN and state.effects is not None:
+            if state.level:
+                raise GraphError("a tensor cannot be assigned to inside a scan: make it a carry")
+            if node not in state.effects.assigned:
+                state.effects.assigned[node] = None
+                _read_later(node)
+    return found
+
+
+def memory_of(node: UOp) -> UOp:
+    """The BUFFER behind views and assignments, or what else is there."""
+    while node.op in O.MOVEMENT or node.op in (O.ASSIGN, O.AFTER):
         node = node.src[0]
-    return node in state.stand_ins
+    return node
+
+
+def without_waits(node: UOp) -> UOp:
+    """A view of memory as it is once all assignments to it have happened."""
+    waits = {n: n.src[0] for n in outer_order((node,)) if n.op in (O.AFTER, O.ASSIGN)}
+    while node in waits or any(n in waits for n in outer_order((node,))):
+        (node,) = replaced((node,), waits)
+    return node
+
+
+def _read_later(assigned: UOp) -> None:
+    """Views of written memory show the new values from now on; what was computed keeps its own."""
+    from svod.tensor.registry import live_tensors
+
+    base = memory_of(assigned)
+    for t in live_tensors():
+        node = t.uop
+        while node.op in O.MOVEMENT:
+            node = node.src[0]
+        if node.op == O.AFTER:
+            base_here, effects = node.src[0], node.src[1:]
+        else:
+            base_here, effects = node, ()
+        if base_here is base:
+            later = make(O.AFTER, base.dtype, (base, *effects, assigned))
+            later._shape = base.shape
+            (t.uop,) = replaced((t.uop,), {node: later})
+
+
+# -- arguments -----------------------------------------------------------------------------------
+
+
+def forget(stand_ins: Iterable[UOp]) -> None:
+    """The function is recorded: its stand-ins must not be computed with any more."""
+    for node in stand_ins:
+        node.arg.buffer = None
+        _gone.add(node.arg)
+
+
+def refuse_gone(node: UOp) -> None:
+    """Raise for the memory of an argument outside of the function."""
+    if node.arg in _gone:
+        raise TracedValueError(
+            "this tensor was computed from an argument of a jit function and kept outside of it: "
+            "return it from the function instead"
+        )

@@ -31,10 +31,13 @@ class Form(NamedTuple):
 
 LEAF = Form(None, ("leaf",), ())
 NOTHING = Form(None, (), ())
+_STRUCTURES = (tuple, list, dict, type(None))
 
 
 def flatten(tree: Any) -> tuple[list[Any], Form]:
     """The leaves of a structure, and its form."""
+    if type(tree) is tuple and not any(isinstance(part, _STRUCTURES) for part in tree):
+        return list(tree), Form(tuple, (), (LEAF,) * len(tree))
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves)
 
