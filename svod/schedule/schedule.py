@@ -70,10 +70,16 @@ def _verify(sink: UOp, stage: str) -> None:
         verify_tensor_graph(sink, stage)
 
 
+_READERS = frozenset({O.COPY, O.CUSTOM_FUNCTION, O.SCAN, O.ASSIGN})
+
+
 def _stored_sources(sink: UOp) -> UOp:
     """COPY, CUSTOM_FUNCTION and loops read whole buffers: other sources are stored first."""
+    order = sink.toposort()
+    if not any(node.op in _READERS for node in order):
+        return sink
     done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
+    for node in order:
         src = tuple([done[s] for s in node.src])
         if node.op in (O.COPY, O.CUSTOM_FUNCTION):
             src = tuple([s if s.op == O.DEVICE or _is_stored(s) else _stored(s) for s in src])

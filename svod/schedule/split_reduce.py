@@ -12,7 +12,7 @@ from math import prod
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ReduceArg
-from svod.ir.node import UOp, is_symbolic, make
+from svod.ir.node import UOp, elements, is_symbolic, make
 
 SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
@@ -21,8 +21,11 @@ PIECES = 64  # partial results wanted in all
 
 def split_reductions(sink: UOp) -> UOp:
     """The graph with large reductions split."""
+    order = sink.toposort()
+    if not any(node.op == O.REDUCE_AXIS and _is_large(node) for node in order):
+        return sink
     done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
+    for node in order:
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if new.op == O.REDUCE_AXIS:
@@ -31,16 +34,23 @@ def split_reductions(sink: UOp) -> UOp:
     return done[sink]
 
 
+def _is_large(node: UOp) -> bool:
+    """Few results, each of many elements."""
+    shape = node.src[0].shape
+    total = elements(shape)
+    if total < SPLIT_FROM or is_symbolic(shape):
+        return False
+    results = prod(node.shape)
+    return results <= FEW_RESULTS and total // max(1, results) >= SPLIT_FROM
+
+
 def _split(node: UOp) -> UOp:
+    if not _is_large(node):
+        return node
     source = node.src[0]
     shape = source.shape
-    if is_symbolic(shape):
-        return node
     axes = sorted(node.arg.axes)
-    count = prod([shape[a] for a in axes])
     results = prod(node.shape)
-    if results > FEW_RESULTS or count < SPLIT_FROM:
-        return node
     axis = max(axes, key=lambda a: (shape[a] >= PIECES, -a))
     pieces = _pieces(shape[axis], max(8, PIECES // results))
     if pieces < 2:

@@ -13,6 +13,7 @@ from svod.tools.bench import (
     launch,
     matmul,
     memory,
+    plans,
     preparation,
     rewriting,
     startup,
@@ -24,6 +25,7 @@ from svod.tools.bench.measure import empty_folder, fresh
 GROUPS: dict[str, tuple[Case, ...]] = {
     "startup": startup.CASES,
     "preparation": preparation.CASES,
+    "plans": plans.CASES,
     "kernels": kernels.CASES,
     "launch": launch.CASES,
     "memory": memory.CASES,
