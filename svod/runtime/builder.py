@@ -15,7 +15,7 @@ from svod.device.names import canonical
 from svod.runtime.failures import OpError
 from svod.runtime.memory import MemoryReport
 from svod.runtime.ops import PreparedKernel, PreparedOp
-from svod.runtime.order import dependency_graph, execution_levels, execution_order
+from svod.runtime.order import order_and_levels
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.ports import PortSpec, Shape
 
@@ -114,9 +114,7 @@ class ExecutionPlanBuilder:
                     self._check_kernel(op)
                     checked.add(wires)
         self._check_outputs()
-        graph = dependency_graph(self._ops, self._instance_dependencies)
-        order = execution_order(self._ops, graph=graph)
-        levels = execution_levels(self._ops, graph=graph)
+        order, levels = order_and_levels(self._ops, self._instance_dependencies)
         for buffer in self._buffers:
             buffer.allocate()
         return ExecutionPlan(

@@ -68,15 +68,25 @@ def dependency_graph(
     return graph
 
 
+def order_and_levels(
+    ops: Sequence[Ordered], instance_dependencies: Sequence[Iterable[int]] = ()
+) -> tuple[list[int], list[list[int]]]:
+    """`execution_order` and `execution_levels`, both at once."""
+    depths = _depths(ops, instance_dependencies)
+    if depths is not None:
+        return list(range(len(depths))), _waves(depths)
+    return (
+        execution_order(ops, instance_dependencies),
+        execution_levels(ops, instance_dependencies),
+    )
+
+
 def execution_order(
-    ops: Sequence[Ordered],
-    instance_dependencies: Sequence[Iterable[int]] = (),
-    graph: DependencyGraph | None = None,
+    ops: Sequence[Ordered], instance_dependencies: Sequence[Iterable[int]] = ()
 ) -> list[int]:
     """Indices of the ops, dependencies first; among the ready ones the smallest index first."""
-    if graph is None:
-        graph = dependency_graph(ops, instance_dependencies)
-    degree = list(graph.in_degree)
+    graph = dependency_graph(ops, instance_dependencies)
+    degree = graph.in_degree
     ready = [index for index, count in enumerate(degree) if count == 0]
     heapify(ready)
     order = []
@@ -88,19 +98,19 @@ def execution_order(
             if degree[after] == 0:
                 heappush(ready, after)
     if len(order) != len(ops):
-        raise _cycle(graph, degree)
+        raise _cycle(graph)
     return order
 
 
 def execution_levels(
-    ops: Sequence[Ordered],
-    instance_dependencies: Sequence[Iterable[int]] = (),
-    graph: DependencyGraph | None = None,
+    ops: Sequence[Ordered], instance_dependencies: Sequence[Iterable[int]] = ()
 ) -> list[list[int]]:
     """Waves of ops: each holds, in ascending order, what became ready because of the last one."""
-    if graph is None:
-        graph = dependency_graph(ops, instance_dependencies)
-    degree = list(graph.in_degree)
+    depths = _depths(ops, instance_dependencies)
+    if depths is not None:
+        return _waves(depths)
+    graph = dependency_graph(ops, instance_dependencies)
+    degree = graph.in_degree
     ready = [index for index, count in enumerate(degree) if count == 0]
     levels: list[list[int]] = []
     placed = 0
@@ -116,7 +126,7 @@ def execution_levels(
         released.sort()
         ready = released
     if placed != len(ops):
-        raise _cycle(graph, degree)
+        raise _cycle(graph)
     return levels
 
 
@@ -182,6 +192,44 @@ def _any_overlap(touched: dict[int, Sequence[Access]]) -> bool:
     return False
 
 
+def _depths(
+    ops: Sequence[Ordered], instance_dependencies: Sequence[Iterable[int]]
+) -> list[int] | None:
+    """Per op how many others must run one after the other before it.
+
+    The short way for ops that stand in an order that works, as schedules do; None for others, and
+    for whatever is wrong with them.
+    """
+    waits = instance_dependencies or [()] * len(ops)
+    if len(waits) != len(ops):
+        return None
+    latest: dict[int, int] = {}
+    depths: list[int] = []
+    for index, (op, wanted) in enumerate(zip(ops, waits, strict=True)):
+        depth = 0
+        for name in op.dependencies:
+            before = latest.get(name)
+            if before is None:
+                return None
+            if depths[before] >= depth:
+                depth = depths[before] + 1
+        for before in wanted:
+            if not 0 <= before < index:
+                return None
+            if depths[before] >= depth:
+                depth = depths[before] + 1
+        depths.append(depth)
+        latest[op.id] = index
+    return depths
+
+
+def _waves(depths: Sequence[int]) -> list[list[int]]:
+    levels: list[list[int]] = [[] for _ in range(max(depths, default=-1) + 1)]
+    for index, depth in enumerate(depths):
+        levels[depth].append(index)
+    return levels
+
+
 def _link(graph: DependencyGraph, before: int, after: int) -> None:
     graph.in_degree[after] += 1
     graph.successors[before].append(after)
@@ -213,6 +261,6 @@ def _link_most_recent(ops: Sequence[Ordered], graph: DependencyGraph) -> None:
         latest[op.id] = index  # only now: an op that names its own id means the one before
 
 
-def _cycle(graph: DependencyGraph, degree: Sequence[int]) -> ExecutionError:
-    blocked = [op_id for op_id, count in zip(graph.ids, degree, strict=True) if count]
+def _cycle(graph: DependencyGraph) -> ExecutionError:
+    blocked = [op_id for op_id, count in zip(graph.ids, graph.in_degree, strict=True) if count]
     return ExecutionError(f"cycle detected in prepared op dependencies: blocked_ids={blocked}")

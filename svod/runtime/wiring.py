@@ -82,8 +82,8 @@ _Shortcut: TypeAlias = tuple[
 ]
 
 
-# The same for buffers: a port, its device, what it must keep clear of, all words with its address.
-_Direct: TypeAlias = tuple[Port, str, tuple[Port, ...], tuple[SortedRanges, ...], tuple[int, ...]]
+# The same for buffers: a port, its device, the words with its address, what to keep clear of.
+_Direct: TypeAlias = tuple[Port, str, tuple[int, ...], tuple[SortedRanges, ...]]
 
 
 class Wiring:
@@ -144,33 +144,50 @@ class Wiring:
                         port.is_stale = True
                         self.stale.append(port)
                     continue
-            elif type(value) is Buffer and name in self._direct:
-                port, device, rivals, fixed, held = self._direct[name]
-                storage = value.storage
-                if (
-                    value.dtype is port.dtype
-                    and value.size == port.size
-                    and storage.device == device
-                    and not (storage.is_read_only and port.is_written)
-                ):
-                    start = value.address
-                    end = start + port.nbytes
-                    for rival in rivals:
-                        if start < rival.end and rival.start < end:
-                            raise clash(port, repr(rival.name))
-                    for starts, ends in fixed:
-                        if starts[bisect_right(ends, start)] < end:
-                            raise clash(port, "an intermediate or a constant")
-                    for word in held:
-                        words[word] = start
-                    port.start, port.end, port.value = start, end, value
-                    if not port.is_stale:
-                        port.is_stale = True
-                        self.stale.append(port)
-                    continue
             if name not in self.ports:
                 raise unknown_port(name, self.ports)
             self._bind_buffer(self.ports[name], value)
+
+    def rebind(self, values: Mapping[str, object]) -> None:
+        """Bind many values at once: they must keep clear of each other, not of what was before."""
+        words = self._words
+        changed: list[tuple[Port, tuple[SortedRanges, ...]]] = []
+        rest: dict[str, object] = {}
+        for name, value in values.items():
+            if type(value) is not Buffer or name not in self._direct:
+                rest[name] = value
+                continue
+            port, device, held, fixed = self._direct[name]
+            if value is port.value:
+                continue
+            storage = value.storage
+            if (
+                value.dtype is not port.dtype
+                or value.size != port.size
+                or storage.device != device
+                or (storage.is_read_only and port.is_written)
+            ):
+                rest[name] = value
+                continue
+            port.start = start = value.address
+            port.end = start + port.nbytes
+            port.value = value
+            for word in held:
+                words[word] = start
+            if not port.is_stale:
+                port.is_stale = True
+                self.stale.append(port)
+            changed.append((port, fixed))
+        if rest:
+            self.bind(rest)
+        for port, fixed in changed:
+            start, end = port.start, port.end
+            for rival in port.rivals:
+                if start < rival.end and rival.start < end:
+                    raise clash(port, repr(rival.name))
+            for starts, ends in fixed:
+                if starts[bisect_right(ends, start)] < end:
+                    raise clash(port, "an intermediate or a constant")
 
     def _bind_buffer(self, port: Port, value: object) -> None:
         if port.obstacle:
@@ -294,10 +311,10 @@ class Wiring:
                 and places[port.index] == 1
             )
             if is_direct and self._flat is not None:
+                device = self.buffers[port.index].device
                 self._direct[port.name] = (
-                    port, self.buffers[port.index].device, port.rivals,
+                    port, device, tuple(self._flat.buffer_words[port.index]),
                     self._fixed.on_host(port.is_written),
-                    tuple(self._flat.buffer_words[port.index]),
                 )  # fmt: skip
             port.is_direct = is_direct and not port.is_symbolic
             if port.is_direct and self._flat is not None and _IS_AS_DESCRIBED:

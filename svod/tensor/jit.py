@@ -502,7 +502,7 @@ class _Prepared:
             for place, name in self.variables:
                 values[name] = leaves[place].src[1].arg
             with plan._lock:
-                plan._wiring.bind(bound)
+                plan._wiring.rebind(bound)
                 if values:
                     plan.set_vars(values)
                 if self.draws:
