@@ -154,6 +154,7 @@ def test_a_profile_shows_shares_of_a_measured_roofline() -> None:
 
 def test_the_roofline_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(knobs, "cache_dir", str(tmp_path))
+    monkeypatch.setattr(knobs, "object_cache", True)
     monkeypatch.setattr(roofline, "_measured", {})
     first = roofline.measured_roofline()
     assert first.gigaflops > 1 and first.gigabytes_per_second > 0.5
