@@ -136,8 +136,13 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         if base is None:
             base = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
             bases[buffer.id] = base
-        mapping[old] = B.view_as(base, old.shape)
-    registry.replace_nodes(mapping)
+        new = B.view_as(base, old.shape)
+        if _is_constant(old):  # the memory is this tensor's own: others may be written to as well
+            tensor.uop = new
+        else:
+            mapping[old] = new
+    if mapping:
+        registry.replace_nodes(mapping)
     return list(bases.values())
 
 
@@ -263,11 +268,22 @@ def _trace_kernels(plan: ExecutionPlan, schedule: PreSchedule, found: Normalizat
 
 
 def _normalized(tensors: Sequence[Tensor], context: str) -> Normalization:
-    roots = []
+    roots: list[UOp] = []
     for t in tensors:
         node = t.uop
-        roots.append(node if node.op in _STORED else make(O.CONTIGUOUS, node.dtype, (node,)))
+        if node.op not in _STORED:
+            # Two tensors of zeros are equal nodes, but each gets memory of its own.
+            number = len(roots) if _is_constant(node) else None
+            node = make(O.CONTIGUOUS, node.dtype, (node,), number)
+        roots.append(node)
     return normalization(make(O.SINK, dt.void, tuple(roots)), context)
+
+
+def _is_constant(node: UOp) -> bool:
+    """Whether a tensor is one number everywhere, or counts."""
+    while node.op in O.MOVEMENT or node.op == O.CAST:
+        node = node.src[0]
+    return node.op in (O.CONST, O.IOTA)
 
 
 def _schedule(found: Normalization, default: str, config: PrepareConfig) -> PreSchedule:

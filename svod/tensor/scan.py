@@ -24,8 +24,19 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 _LEVEL = 1 << 16  # slots of the stand-ins of one scan; scans inside scans count on
+# What is not computed inside the body: memory, sums, and the marks that gradients flow to.
 _MEMORY = frozenset(
-    {O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.MSELECT, O.MSTACK, O.CONTIGUOUS, O.COPY, O.ASSIGN}
+    {
+        O.BITCAST,
+        O.BUFFER,
+        O.BUFFER_VIEW,
+        O.PARAM,
+        O.MSELECT,
+        O.MSTACK,
+        O.CONTIGUOUS,
+        O.COPY,
+        O.ASSIGN,
+    }
     | {O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN, O.REDUCE_AXIS}
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -293,6 +295,40 @@ def test_random_numbers_are_new_each_time_and_follow_the_seed() -> None:
     assert found[0] != found[1]
     svod.manual_seed(5)
     assert f(zero).tolist() == wanted[0]
+
+
+def test_two_tensors_of_zeros_have_memory_of_their_own() -> None:
+    a, b = svod.zeros(3), svod.zeros(3)
+    svod.realize(a, b)
+    a.assign(a + 1).realize()
+    assert (a.tolist(), b.tolist()) == ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+
+
+def test_a_cache_is_written_and_read_in_one_plan() -> None:
+    cache = svod.zeros(4, 2).realize()
+    row = svod.Variable("row", 0, 3)
+
+    @svod.jit(state=cache)
+    def f(x: Tensor, i: Any) -> tuple[Tensor, Tensor]:
+        cache[i].assign(x).realize()
+        first = cache[: i + 1].sum(0)
+        cache[i].assign(x * 10).realize()
+        return first, cache[: i + 1].sum(0)
+
+    rows = RNG.standard_normal((4, 2)).astype(np.float32)
+    for i in range(4):
+        first, second = f(Tensor(rows[i]), row.bind(i))
+        close(first, rows[:i].sum(0) * 10 + rows[i], 1e-4)
+        close(second, rows[: i + 1].sum(0) * 10, 1e-4)
+    close(cache, rows * 10, 1e-4)
+    assert f.plans == 1
+
+
+def test_a_gpt_decodes_with_one_plan() -> None:
+    example = Path(__file__).parents[2] / "examples" / "gpt_decode.py"
+    found = runpy.run_path(str(example))["main"](count=12, layers=2)
+    assert found["compiled"] == 0 and found["plans"] == 1
+    close(found["logits"], found["expected"], 1e-4)
 
 
 # -- variables ---------------------------------------------------------------------------------

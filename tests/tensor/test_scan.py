@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
-from time import perf_counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,18 @@ def test_backward_fills_the_gradients_of_captured_parameters() -> None:
     np.testing.assert_allclose(w.grad.numpy(), other.grad.numpy(), atol=1e-12)
 
 
+def test_gradients_of_constants() -> None:
+    def loss(w: Tensor, run: Callable[..., Any]) -> Tensor:
+        def step(h: Tensor, x: Tensor) -> tuple[Tensor, None]:
+            return (h @ w + x).tanh(), None
+
+        return run(step, svod.zeros(1, 3), svod.ones(5, 1, 3))[0].sum()
+
+    found = svod.grad(lambda w: loss(w, svod.scan))(svod.eye(3) * 0.5).numpy()
+    wanted = svod.grad(lambda w: loss(w, lambda *a: unrolled(*a, 5)))(svod.eye(3) * 0.5).numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
 def test_scans_inside_scans() -> None:
     def outer(h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         def inner(c: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
@@ -293,17 +306,7 @@ def test_assignment_inside_the_body_is_refused() -> None:
 # -- recurrent modules -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", [8, 64])
-def test_preparing_does_not_grow_with_the_number_of_steps(steps: int) -> None:
-    """A loose guard beside the benchmark: 64 steps cost no more than a few times 8."""
-    lstm = nn.LSTM(4, 8)
-
-    def seconds(length: int) -> float:
-        best = 1e9
-        for _ in range(3):
-            start = perf_counter()
-            lstm(svod.ones(length, 2, 4))[0].prepare()
-            best = min(best, perf_counter() - start)
-        return best
-
-    assert seconds(steps) < 8 * seconds(8)
+def test_an_lstm_learns_a_sine_wave() -> None:
+    example = Path(__file__).parents[2] / "examples" / "lstm_sine.py"
+    losses = runpy.run_path(str(example))["main"](steps=60, length=32)
+    assert losses[-1] < 0.1 * losses[0]
