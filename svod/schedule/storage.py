@@ -100,7 +100,7 @@ def decide_storage(sink: UOp, order: list[UOp] | None = None) -> set[UOp]:
             for root, indices, nest in here:
                 _use_sources(node, root, indices, nest, use, places)
             continue
-        merged = _placed(here)
+        merged = _placed(here, places)
         if _must_store(node, merged, facts, contraction_in):
             merged = [start(node)]
         if op == O.REDUCE_AXIS:
@@ -161,11 +161,27 @@ class _Places:
     def __init__(self) -> None:
         self._outputs: dict[Shape, Indices] = {}
         self._sources: dict[Any, Indices] = {}
+        self._needed: dict[tuple[Indices, tuple[UOp, ...]], tuple[UOp, ...]] = {}
 
     def outputs(self, shape: Shape) -> Indices:
         found = self._outputs.get(shape)
         if found is None:
             found = self._outputs[shape] = output_indices(shape)
+        return found
+
+    def needed(self, indices: Indices, nest: tuple[UOp, ...]) -> tuple[UOp, ...]:
+        """The loops out of ``nest``, down to the innermost that the indices depend on."""
+        key = (indices, nest)
+        found = self._needed.get(key)
+        if found is None:
+            used: set[UOp] = set()
+            for i in indices:
+                used.update(i.ranges)
+            depth = 0
+            for position, r in enumerate(nest):
+                if r in used:
+                    depth = position + 1
+            found = self._needed[key] = nest[:depth]
         return found
 
     def source(self, node: UOp, indices: Indices) -> Indices:
@@ -194,18 +210,11 @@ def _use_sources(  # type: ignore[no-untyped-def]
         use(node.src[0], root, places.source(node, indices), nest)
 
 
-def _placed(uses: list[Use]) -> list[Use]:
+def _placed(uses: list[Use], places: _Places) -> list[Use]:
     """Each use with only the loops around it that its indices need; equal ones merged."""
     merged: list[Use] = []
     for root, indices, nest in uses:
-        needed: set[UOp] = set()
-        for i in indices:
-            needed.update(i.ranges)
-        depth = 0
-        for position, r in enumerate(nest):
-            if r in needed:
-                depth = position + 1
-        entry = (root, indices, nest[:depth])
+        entry = (root, indices, places.needed(indices, nest))
         if entry not in merged:
             merged.append(entry)
     return merged
@@ -288,20 +297,23 @@ class _Work:
     """Work per element of every node, as its users see it, and which nodes end contractions."""
 
     def __init__(self, order: list[UOp]) -> None:
-        self.users: dict[UOp, int] = {}
+        self.users = users = dict.fromkeys(order, 0)
         for node in order:
-            for s in set(outer_sources(node)):
-                self.users[s] = self.users.get(s, 0) + 1
+            sources = outer_sources(node)
+            for s in sources if len(sources) < 2 else set(sources):
+                users[s] += 1
         self.carries: set[UOp] = set()  # a contraction and what follows it element by element
+        carries = self.carries
         for node in order:
             if node.op == O.REDUCE_AXIS:
                 if _is_contraction(node):
-                    self.carries.add(node)
-            elif node.op in O.ELEMENTWISE or node.op in (O.RESHAPE, O.PERMUTE):
-                size = elements(node.shape)
-                for s in node.src:
-                    if s in self.carries and self.users[s] == 1 and elements(s.shape) == size:
-                        self.carries.add(node)
+                    carries.add(node)
+                continue
+            for s in node.src:
+                if s in carries and users[s] == 1:
+                    follows = node.op in O.ELEMENTWISE or node.op in (O.RESHAPE, O.PERMUTE)
+                    if follows and elements(s.shape) == elements(node.shape):
+                        carries.add(node)
         self.of = _work_per_element(order, self)
 
     def as_source(self, node: UOp, work: dict[UOp, float]) -> float:
