@@ -24,14 +24,13 @@ class AxisKind(IntEnum):
 class BufferRef:
     """Identity of a buffer and the owner of its memory: when the node goes, the memory goes."""
 
-    __slots__ = ("__weakref__", "buffer", "id", "is_shared", "size")
+    __slots__ = ("__weakref__", "buffer", "id", "size")
     _ids = count(1)
 
     def __init__(self, size: int, buffer: object = None) -> None:
         self.id = next(BufferRef._ids)
         self.size = size  # elements
         self.buffer = buffer  # a device Buffer once there is one
-        self.is_shared = False  # the value of several tensors that were made alike
 
     def __repr__(self) -> str:
         return f"BufferRef(id={self.id}, size={self.size})"

@@ -54,24 +54,10 @@ def replace_nodes(mapping: dict[UOp, UOp]) -> None:
         # What was made before a node cannot contain it.
         tensors = [t for t in live_tensors() if t.uop.sn >= oldest]
         after = _substitute({t.uop for t in tensors}, mapping, oldest)
-        _note_shared(tensors, mapping)
         for t in tensors:
             new = after.get(t.uop)
             if new is not None:
                 t.uop = new
-
-
-def _note_shared(tensors: list[Tensor], mapping: dict[UOp, UOp]) -> None:
-    """Equal expressions are one node, so their tensors get one memory: writing must know."""
-    seen: set[UOp] = set()
-    for t in tensors:
-        node = t.uop
-        if node in mapping:
-            if node in seen:
-                base = buffer_node(mapping[node])
-                if base is not None and base.op == O.BUFFER:
-                    base.arg.is_shared = True
-            seen.add(node)
 
 
 def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[UOp, UOp]:

@@ -39,7 +39,7 @@ from svod.tensor.operators import Operators
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
-from svod.tensor.registry import buffer_node, buffer_of, register
+from svod.tensor.registry import buffer_of, register
 from svod.tensor.sorting import Sorting
 from svod.tensor.unary import Unary
 
@@ -253,9 +253,6 @@ class Tensor(
         target, base = self._written_view()
         if base.op == O.ASSIGN:  # a part of what an earlier assignment writes: that comes first
             wrap(base, self._device).realize()
-            target, base = self._written_view()
-        if base.op == O.BUFFER and base.arg.is_shared and buffer_node(self.uop) is base:
-            self.uop = copied(self.uop)  # tensors made alike keep their values
             target, base = self._written_view()
         self.uop = B.assign(target, node) if base.op in _MEMORY else node
         self._device = where

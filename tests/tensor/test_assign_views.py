@@ -26,21 +26,3 @@ def test_index_assignment_runs_on_the_reference_device() -> None:
     wanted = np.zeros((4, 2), np.float32)
     wanted[[1, 3, 1]] = rows
     np.testing.assert_array_equal(values.numpy(), wanted)
-
-
-def test_tensors_made_alike_keep_their_own_values() -> None:
-    x = Tensor(np.arange(3, dtype=np.float32))
-    a, b = x + 1, x + 1
-    svod.realize(a, b)
-    a.assign(a * 10).realize()
-    assert a.tolist() == [10, 20, 30]
-    assert b.tolist() == [1, 2, 3]
-
-
-def test_realising_one_of_two_tensors_made_alike() -> None:
-    x = Tensor(np.arange(3, dtype=np.float32))
-    a, b = x * 2, x * 2
-    a.realize()
-    b.assign(b + 1).realize()
-    assert a.tolist() == [0, 2, 4]
-    assert b.tolist() == [1, 3, 5]
