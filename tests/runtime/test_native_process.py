@@ -124,6 +124,7 @@ def test_fork_while_another_thread_uses_the_pool() -> None:
 def test_control_c_comes_through_between_groups(cores: int) -> None:
     process = start(
         f"""
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
 records = plan(4000, 5000, {cores})
 print("ready", flush=True)
 try:

@@ -67,6 +67,7 @@ def test_a_short_soak_finds_nothing() -> None:
 def test_control_c_stops_a_long_run_and_the_plan_still_works(threads: int) -> None:
     process = start(
         f"""
+import signal; signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
 svod.set_threads({threads})
 print("ready", flush=True)
 try:
