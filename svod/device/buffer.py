@@ -278,6 +278,12 @@ class Buffer:
         else:
             mine.write(target, other.copyout().view(np.uint8))
 
+    def copied(self) -> Buffer:
+        """The same elements in memory of their own."""
+        twin = Buffer.new(self.device, self.size, self.dtype)
+        twin.copy_from(self)
+        return twin
+
     def __repr__(self) -> str:
         where = f" at byte {self.offset}" if self.offset else ""
         return f"Buffer({self.id}: {self.dtype}[{self.size}] {self.device}{where})"

@@ -24,13 +24,14 @@ class AxisKind(IntEnum):
 class BufferRef:
     """Identity of a buffer and the owner of its memory: when the node goes, the memory goes."""
 
-    __slots__ = ("__weakref__", "buffer", "id", "size")
+    __slots__ = ("__weakref__", "alike", "buffer", "id", "size")
     _ids = count(1)
 
     def __init__(self, size: int, buffer: object = None) -> None:
         self.id = next(BufferRef._ids)
         self.size = size  # elements
         self.buffer = buffer  # a device Buffer once there is one
+        self.alike: object = None  # those that show the same memory until one of them is written
 
     def __repr__(self) -> str:
         return f"BufferRef(id={self.id}, size={self.size})"

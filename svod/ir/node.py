@@ -546,6 +546,11 @@ def live_nodes() -> int:
     return sum([len(t) for t in _tables])
 
 
+def count_of(op: int) -> int:
+    """How many nodes of an op there are, those included that nothing refers to any more."""
+    return len(_tables[op])
+
+
 def note_buffers(buffers: Iterable[UOp]) -> None:
     """Count BUFFERs a graph used, each once: their memory is free only when their nodes go."""
     global _waiting_bytes, _counted_to

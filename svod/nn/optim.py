@@ -17,7 +17,6 @@ import numpy as np
 from svod.base.errors import ConfigError, ShapeError
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, toposort
 from svod.nn.schedules import (
     ConstantLR as ConstantLR,
 )
@@ -48,10 +47,11 @@ from svod.nn.schedules import (
 from svod.nn.schedules import (
     WarmupCosineLR as WarmupCosineLR,
 )
-from svod.tensor import history, registry
+from svod.tensor import history
 from svod.tensor.elementwise import select
 from svod.tensor.realize import realize
 from svod.tensor.tensor import Tensor
+from svod.tensor.writes import waiting
 
 Group = dict[str, Any]
 State = dict[str, Tensor]
@@ -116,7 +116,6 @@ class Optimizer:
         """Update every parameter that has a gradient, in one plan."""
         loss = None if closure is None else closure()
         changed: list[Tensor] = []
-        before = _Readers()
         position = 0
         for group, scalars in zip(self.param_groups, self._scalars, strict=True):
             trained = []
@@ -129,20 +128,23 @@ class Optimizer:
             lr = _scalar(scalars, "lr", group["lr"])
             self._begin(scalars, group)
             for p, state in trained:
-                p.grad.uop = B.contiguous(p.grad.uop)
-                value = p.detach()
-                g = p.grad.detach()
-                if group.get("maximize"):
-                    g = -g
-                p.assign(self._update(value, g, state, group, lr).cast(p.dtype).detach())
+                p.assign(self._updated(p, state, group, lr))
                 changed += [p, *state.values()]
             changed += scalars.values()
         if not changed:
             return loss
         written = [t for t in changed if t.uop.op == O.ASSIGN]
+        own = {id(t) for t in written}
         with history.paused():
-            realize([*written, *before.of(written)])
+            realize([*written, *[t for t in waiting() if id(t) not in own]])
         return loss
+
+    def _updated(self, p: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+        p.grad.uop = B.contiguous(p.grad.uop)
+        g = p.grad.detach()
+        if group.get("maximize"):
+            g = -g
+        return self._update(p.detach(), g, state, group, lr).cast(p.dtype).detach()
 
     def refresh(self) -> None:
         """Write learning rates that were changed into their data, where a plan reads them."""
@@ -189,48 +191,12 @@ class Optimizer:
             }
 
 
-class _Readers:
-    """The live tensors at the start of a step, before parameters take new values."""
-
-    def __init__(self) -> None:
-        found = [t for t in registry.live_tensors() if not t.is_realized]
-        # by age, so that every step makes the same graph and finds its schedule in the cache
-        self.tensors = sorted(found, key=lambda t: t.uop.sn)
-
-    def of(self, written: Sequence[Tensor]) -> list[Tensor]:
-        """Those that read memory the step writes, and assignments that wait to happen.
-
-        Plain views stay views: they show the new values, as in torch.
-        """
-        own = {id(t) for t in written}
-        targets = {_memory(t.uop) for t in written}
-        order = toposort([t.uop for t in self.tensors])
-        found: set[UOp] = set()
-        for node in order:
-            if node in targets or any(s in found for s in node.src):
-                found.add(node)
-        return [
-            t
-            for t in self.tensors
-            if id(t) not in own
-            and (t.uop.op == O.ASSIGN or (t.uop in found and _memory(t.uop) not in targets))
-        ]
-
-
-def _memory(node: UOp) -> UOp:
-    """The buffer behind views and assignments, or the node itself."""
-    base = node
-    while base.op in O.MOVEMENT or base.op == O.ASSIGN:
-        base = base.src[0]
-    return base if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
-
-
 def _scalar(scalars: dict[str, Tensor], name: str, value: float) -> Tensor:
     """A number of a group as data."""
     found = scalars.get(name)
     if found is None:
         found = scalars[name] = Tensor(np.full((1,), value, np.float32))
-    elif found.array_view()[0] != np.float32(value):
+    elif found.numpy()[0] != np.float32(value):
         found.copyin(np.full((1,), value, np.float32))
     return found
 

@@ -79,11 +79,16 @@ def leaf_node(node: UOp) -> UOp:
     return base if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
 
 
+def is_mark(node: UOp) -> bool:
+    """Whether a node was made for one leaf alone."""
+    return node.op == O.CONTIGUOUS and isinstance(node.arg, LeafMark)
+
+
 def is_leaf_node(node: UOp) -> bool:
     """Whether nothing looks through this node, so that it can stand for a leaf."""
     base = leaf_node(node)
     if base.op == O.CONTIGUOUS:
-        return isinstance(base.arg, LeafMark)
+        return is_mark(base)
     return base.op in (O.BUFFER, O.BUFFER_VIEW, O.ASSIGN)
 
 
@@ -114,6 +119,12 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
     return found
 
 
+def share_history(base: UOp, twin: UOp) -> None:
+    """A second BUFFER shows the value of the first: its gradient is that of the first."""
+    if base.arg in _origins or any(leaf_node(t.uop) is base for t in leaves()):
+        _origins[twin.arg] = make(O.CONTIGUOUS, base.dtype, (base,))
+
+
 def record(mapping: dict[UOp, UOp]) -> None:
     """Nodes are about to be replaced by buffers: remember what gradients will ask for."""
     if not _leaves and not _origins:
@@ -124,15 +135,10 @@ def record(mapping: dict[UOp, UOp]) -> None:
         return
     known = tracked(mapping)
     starts = {leaf_node(t.uop) for t in leaves()}
-    kept = set()
-    for old, new in list(mapping.items()):
+    for old, new in mapping.items():
         base = leaf_node(new)
         if old in known and old not in starts and old.op != O.ASSIGN and base.op == O.BUFFER:
             _origins[base.arg] = _above(old, substitute(old.src, mapping))
-            kept.add(base)
-    for old, new in mapping.items():  # a detached value may share the memory of one that is not
-        if old not in known and leaf_node(new) in kept:
-            mapping[old] = make(O.BITCAST, new.dtype, (new,))
 
 
 def _move_origins(mapping: dict[UOp, UOp]) -> None:

@@ -21,7 +21,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, const, is_symbolic
 from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, wrap
-from svod.tensor.registry import buffer_node, buffer_of
+from svod.tensor.registry import buffer_node, buffer_of, own_memory
 from svod.tensor.variable import bound_value, concrete
 
 if TYPE_CHECKING:
@@ -117,11 +117,8 @@ def copied(node: UOp) -> UOp:
     buffer = buffer_of(node)
     if buffer is None:
         return node
-    from svod.device.buffer import Buffer
-
-    twin = Buffer.new(buffer.device, buffer.size, buffer.dtype)
-    twin.copy_from(buffer)
-    return B.view_as(B.new_buffer(buffer.size, buffer.dtype, buffer.device, twin), node.shape)
+    twin = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer.copied())
+    return B.view_as(twin, node.shape)
 
 
 def import_dlpack(source: Any, device: str | None = None, copy: bool | None = None) -> Tensor:
@@ -200,6 +197,7 @@ class Host(Core):
             return np.empty(self.shape, to_numpy(self.dtype))
         if buffer_node(self.uop) is None:
             self.realize()
+        own_memory(self.uop)
         buffer = buffer_of(self.uop)
         if buffer is None:  # realising a view of a buffer may leave it a view
             found = host_array(self.uop)
@@ -224,8 +222,11 @@ class Host(Core):
             tracing.refuse_traced((self,))
         if buffer_of(self.uop) is None:
             self.contiguous().realize() if buffer_node(self.uop) else self.realize()
+        own_memory(self.uop)
         buffer = buffer_of(self.uop)
         assert buffer is not None, "realize() leaves a buffer"
+        buffer.require_writable()
+        _read_first(self)
         buffer.copyin(values)
         return self
 
@@ -309,11 +310,20 @@ def _plain(array: Array) -> Array:
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
+def _read_first(x: Tensor) -> None:
+    """Compute what was made from the values that are about to be overwritten."""
+    from svod.tensor.realize import realize
+    from svod.tensor.writes import readers
+
+    realize(readers({tracing.memory_of(x.uop)}, [x]))
+
+
 def _shared_buffer(x: Tensor) -> Any:
     if tracing.state.depth:
         tracing.refuse_traced((x,))
     if buffer_of(x.uop) is None:
         x.realize()
+    own_memory(x.uop)
     found = buffer_of(x.uop)
     if found is None:
         from svod.device.buffer import Buffer

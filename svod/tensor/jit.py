@@ -235,6 +235,7 @@ class _Output(NamedTuple):
     """A result of the function: of the plan, an argument, or something that never changes."""
 
     port: str = ""  # of the plan
+    is_twin: bool = False  # another result of the port is a tensor of its own
     argument: int = -1  # a leaf that is given back, or whose memory was taken over
     value: Any = None
     shape: tuple[Any, ...] = ()
@@ -330,6 +331,7 @@ class _Recorder:
                 found[new] = None
             elif tracing.memory_of(new).op != O.AFTER and registry.buffer_node(old) is not None:
                 if not _is_view(new):
+                    registry.own_memory(old)
                     found[B.assign(old, new)] = None
             elif _reads(new, stand_ins):
                 raise ConfigError(
@@ -354,6 +356,7 @@ class _Recorder:
         self, outputs: list[Any], form: Form, roots: list[UOp], effects: Effects
     ) -> _Prepared:
         pending: dict[UOp, str] = {}
+        first: dict[str, Any] = {}  # port -> the first tensor it stands for
         results: list[_Output] = []
         devices: list[str | None] = []
         taken: list[int] = list(self.donated)
@@ -380,13 +383,15 @@ class _Recorder:
             if stored not in pending:
                 pending[stored] = f"output{len(pending)}"
                 devices.append(value._device)
+            port = pending[stored]
+            is_twin = first.setdefault(port, value) is not value
             size = elements(node.shape)
             results.append(
-                _Output(pending[stored], -1, None, node.shape, size, node.dtype, value.device)
+                _Output(port, is_twin, -1, None, node.shape, size, node.dtype, value.device)
             )
         nodes = [*pending, *dict.fromkeys(roots)]
         if not nodes:
-            return _Prepared(None, {}, form, results, {}, [], None, False)
+            return _Prepared(None, {}, form, results, {}, [], None, False, [])
         used = set(outer_order(nodes))
         names = {p: f"argument{p}" for p, node in self.nodes.items() if node in used}
         inputs = {self.nodes[p].sn: (name, self.seen_shape(p)) for p, name in names.items()}
@@ -402,7 +407,9 @@ class _Recorder:
         code = getattr(self.owner.function, "__code__", None)
         line = None if code is None else (code.co_filename, code.co_firstlineno)
         has_sizes = any(is_symbolic(self.seen[place].shape) for place in self.nodes)
-        return _Prepared(plan, names, form, results, variables, draws, line, has_sizes)
+        targets = {tracing.memory_of(node) for node in roots}
+        written = [place for place, node in self.nodes.items() if node in targets]
+        return _Prepared(plan, names, form, results, variables, draws, line, has_sizes, written)
 
     def seen_shape(self, place: int) -> tuple[Any, ...]:
         return _unbound_shape(tensor_of(self.leaves[place]).shape)
@@ -458,16 +465,18 @@ class _Prepared:
         draws: list[tuple[Any, int, Buffer]],
         line: tuple[str, int] | None,
         has_sizes: bool,
+        written: list[int],
     ) -> None:
         self._plan = plan
         self.names = list(names.items())
         self.form = form
         self.results = results
-        new = {r.port: r for r in results if r.port}
+        new = {r.port: r for r in results if r.port and not r.is_twin}
         self.fresh = [(r, get_device(r.device).allocator) for r in new.values()]
         self.line = line
         self.variables = list(variables.items())
         self.has_sizes = has_sizes or any(is_symbolic(r.shape) for r in results)
+        self.written = written  # places of arguments whose memory the plan writes
         self.draws = draws
         self.has_drawn = bool(draws)  # recording drew for the first run
         self.is_single = form.kind is None and form.keys == ("leaf",)
@@ -486,6 +495,9 @@ class _Prepared:
             bound: dict[str, Any] = {}
             held: dict[str, Buffer] = {}
             values: dict[str, int] = {}
+            for place in self.written:
+                if isinstance(leaves[place], Core):
+                    registry.own_memory(_realized(leaves[place]).uop)
             for place, name in self.names:
                 leaf = leaves[place]
                 if isinstance(leaf, Core):
@@ -535,6 +547,9 @@ class _Prepared:
         return wrap(node, result.device)
 
     def _result(self, result: _Output, made: dict[str, Tensor], leaves: list[Any]) -> Any:
+        if result.is_twin:
+            first = made[result.port]
+            return wrap(registry.twin_of(first.uop), first._device)
         if result.port:
             return made[result.port]
         if result.argument >= 0:
@@ -548,13 +563,17 @@ def _buffer(t: Tensor) -> Buffer:
     node = t.uop
     found: Buffer | None = node.arg.buffer if node.op == O.BUFFER else registry.buffer_of(node)
     if found is None:
-        if registry.buffer_node(node) is None or not registry.buffer_of(node):
-            with history.paused():
-                realize([t])
-        found = registry.buffer_of(t.uop)
+        found = registry.buffer_of(_realized(t).uop)
         if found is None:  # a value that is no buffer even when realised, such as an empty one
             raise DTypeError(f"jit: a tensor of shape {t.shape} has no memory")
     return found
+
+
+def _realized(t: Tensor) -> Tensor:
+    if registry.buffer_of(t.uop) is None:
+        with history.paused():
+            realize([t])
+    return t
 
 
 def _with_values(shape: tuple[Any, ...], values: dict[str, int]) -> tuple[Any, ...]:

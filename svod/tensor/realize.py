@@ -34,7 +34,8 @@ from svod.runtime.prepare import PortNames, prepare_plan
 from svod.schedule.normalize import Normalization, normalization
 from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule
-from svod.tensor import registry, tracing
+from svod.tensor import history, registry, tracing
+from svod.tensor.writes import assignments, with_writes
 
 if TYPE_CHECKING:
     from svod.tensor.debug import Watch
@@ -51,8 +52,10 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     pending = _pending(tensors)
     if not pending:
         return
-    watch = _watch("realize", pending)
     context = "bind extraction" if len(pending) == 1 else "realize_batch input collection"
+    if not tracing.state.depth:
+        pending = with_writes(pending)
+    watch = _watch("realize", pending)
     plan, found = _plan(pending, config, context)
     if watch is None:
         plan.execute()
@@ -88,7 +91,9 @@ def prepare(
     plan, found = _plan(pending, config, context, (named, outputs))
     if watch is not None:
         watch.prepared(plan)
+    made = assignments(pending)
     note_buffers([*found.buffers, *wire(pending, plan)])
+    registry.replace_nodes({node: _assigned(node) for node in made})
     return plan
 
 
@@ -124,7 +129,8 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
     the new BUFFERs.
     """
     mapping: dict[UOp, UOp] = {}
-    bases: dict[int, UOp] = {}  # one BUFFER for one memory, also under two names
+    owners: dict[UOp, Tensor] = {}
+    bases: dict[int, UOp] = {}
     for tensor, buffer in zip(pending, plan.output_buffers(), strict=False):
         old = tensor.uop
         if old.op == O.ASSIGN:
@@ -132,17 +138,23 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
             continue
         if elements(old.shape) != buffer.size:
             raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
+        if old in mapping:
+            continue  # made alike
         base = bases.get(buffer.id)
         if base is None:
             base = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
             bases[buffer.id] = base
+        else:  # values that differ only in their gradients are computed once
+            base = registry.twin_of(base, has_history=False)
         new = B.view_as(base, old.shape)
         if _is_constant(old):  # the memory is this tensor's own: others may be written to as well
             tensor.uop = new
         else:
             mapping[old] = new
+            if not history.is_mark(old):  # nothing else is equal to a leaf; its views are its own
+                owners[old] = tensor
     if mapping:
-        registry.replace_nodes(mapping)
+        registry.replace_nodes(mapping, owners)
     return list(bases.values())
 
 
@@ -246,6 +258,9 @@ def _make_plan(
         from svod.tensor.debug import say_schedule
 
         say_schedule(schedule)
+    if names is not None:  # the plan lives on and keeps the memory it was made with
+        for node in found.parameters:
+            registry.own_memory(node)
     inputs = input_buffers(found.parameters)
     ready = instantiate(restored(schedule, found), inputs, found.values)
     ports = names if isinstance(names, PortNames) else None

@@ -10,13 +10,14 @@ from __future__ import annotations
 from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 from svod.base.errors import DeviceError
 from svod.ir import ops as O
-from svod.ir.build import whole_of
+from svod.ir.args import BufferRef
+from svod.ir.build import view_as, whole_of
 from svod.ir.node import UOp, make
-from svod.tensor.history import record
+from svod.tensor.history import record, share_history
 
 if TYPE_CHECKING:
     from svod.device.buffer import Buffer
@@ -44,17 +45,29 @@ def live_tensors() -> list[Tensor]:
         return [t for t in found if t is not None]
 
 
-def replace_nodes(mapping: dict[UOp, UOp]) -> None:
-    """Put new nodes in place of old ones in every live tensor."""
+def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = None) -> None:
+    """Put new nodes in place of old ones in every live tensor.
+
+    ``owners`` names the tensor a node was computed for. Others made by an equal expression, and
+    views of such, get a BUFFER of their own that shows the same memory until somebody writes.
+    """
     if all(old is new for old, new in mapping.items()):
         return
     record(mapping)
     oldest = min([node.sn for node in mapping])
+    owners = owners or {}
     with _replacing:
         # What was made before a node cannot contain it.
         tensors = [t for t in live_tensors() if t.uop.sn >= oldest]
         after = _substitute({t.uop for t in tensors}, mapping, oldest)
         for t in tensors:
+            base = t.uop
+            while base not in owners and base.op in O.MOVEMENT:
+                base = base.src[0]
+            owner = owners.get(base)
+            if owner is not None and owner is not t:
+                t.uop = _moved_to(t.uop, base, twin_of(mapping[base]))
+                continue
             new = after.get(t.uop)
             if new is not None:
                 t.uop = new
@@ -78,6 +91,72 @@ def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[U
             if src != node.src:
                 done[node] = make(node.op, node.dtype, src, node.arg)
     return done
+
+
+# -- tensors made alike ----------------------------------------------------------------------------
+
+
+class Alike:
+    """BUFFERs of tensors made by equal expressions; the owner keeps the memory."""
+
+    __slots__ = ("members", "owner")
+
+    def __init__(self, owner: BufferRef) -> None:
+        self.owner = ref(owner)
+        self.members: WeakSet[BufferRef] = WeakSet((owner,))
+        owner.alike = self
+
+
+def moved_from(node: UOp) -> UOp:
+    """What a node shows, seen through movement."""
+    while node.op in O.MOVEMENT:
+        node = node.src[0]
+    return node
+
+
+def _moved_to(node: UOp, base: UOp, new: UOp) -> UOp:
+    """The same view of another value."""
+    if node is base:
+        return new
+    return make(node.op, node.dtype, (_moved_to(node.src[0], base, new),), node.arg)
+
+
+def twin_of(node: UOp, has_history: bool = True) -> UOp:
+    """The value of a node over a BUFFER, with a BUFFER of its own over the same memory."""
+    base = whole_of(node)
+    group = base.arg.alike or Alike(base.arg)
+    twin = make(O.BUFFER, base.dtype, base.src, BufferRef(base.arg.size, base.arg.buffer))
+    twin.arg.alike = group
+    group.members.add(twin.arg)
+    if has_history:
+        share_history(base, twin)
+    return view_as(twin, node.shape)
+
+
+def own_memory(node: UOp) -> None:
+    """Let nobody else show the memory behind a node by having been made alike: it is written."""
+    base = moved_from(node)
+    while base.op in (O.ASSIGN, O.AFTER, O.BUFFER_VIEW):
+        base = moved_from(base.src[0])
+    if base.op != O.BUFFER or base.arg.alike is None:
+        return
+    with _replacing:
+        group, mine = base.arg.alike, base.arg
+        if group is None:
+            return
+        mine.alike = None
+        group.members.discard(mine)
+        others = list(group.members)
+        if not others:
+            return
+        if group.owner() not in (mine, None):
+            mine.buffer = mine.buffer.copied()
+            return
+        memory = mine.buffer.copied()
+        rest = Alike(others[0])
+        for other in others:
+            other.buffer, other.alike = memory, rest
+            rest.members.add(other)
 
 
 def buffer_node(node: UOp) -> UOp | None:

@@ -39,7 +39,7 @@ from svod.tensor.operators import Operators
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
-from svod.tensor.registry import buffer_of, register
+from svod.tensor.registry import buffer_of, own_memory, register
 from svod.tensor.sorting import Sorting
 from svod.tensor.unary import Unary
 
@@ -254,7 +254,10 @@ class Tensor(
         if base.op == O.ASSIGN:  # a part of what an earlier assignment writes: that comes first
             wrap(base, self._device).realize()
             target, base = self._written_view()
-        self.uop = B.assign(target, node) if base.op in _MEMORY else node
+        if base.op in _MEMORY:
+            own_memory(base)
+            node = B.assign(target, node)
+        self.uop = node
         self._device = where
         return self
 

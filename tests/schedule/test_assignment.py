@@ -75,6 +75,54 @@ def test_a_value_made_after_an_assignment_reads_the_new_values() -> None:
     assert np.array_equal(after.numpy(), array * 2 + 1)
 
 
+def test_an_assignment_happens_once() -> None:
+    x, array = numbers(6)
+    x.assign(x * 2)
+    after = x + 1
+    assert np.array_equal(after.numpy(), array * 2 + 1)
+    assert np.array_equal(x.numpy(), array * 2)
+    x.assign(x * 3)
+    first, second = x.sum(), x + 2
+    plan = first.prepare()
+    plan.execute()
+    assert first.item() == array.sum() * 6
+    assert np.array_equal(second.numpy(), array * 6 + 2)
+    plan.execute()
+    assert np.array_equal(x.numpy(), array * 18)
+
+
+def test_what_waits_is_computed_before_its_memory_is_written() -> None:
+    x, array = numbers(8)
+    before = x * 2
+    part = before[2:4] + 1
+    x.assign(x + 1)
+    between = x * 10
+    x.assign(x + 5).realize()
+    assert np.array_equal(before.numpy(), array * 2)
+    assert np.array_equal(part.numpy(), array[2:4] * 2 + 1)
+    assert np.array_equal(between.numpy(), (array + 1) * 10)
+    assert np.array_equal(x.numpy(), array + 6)
+
+
+def test_what_waits_is_computed_before_an_array_is_copied_in() -> None:
+    x, array = numbers(8)
+    before, view = x * 2, x[1:3]
+    x.copyin(array * 0 + 7)
+    assert np.array_equal(before.numpy(), array * 2)
+    assert view.tolist() == [7, 7]
+
+
+def test_one_assignment_makes_another_that_is_waited_for() -> None:
+    x, a = numbers(8)
+    y, b = numbers(8)
+    y.assign(y + 1)
+    mixed, old = x * y, y * 2
+    x.assign(x * 0).realize()
+    assert np.array_equal(mixed.numpy(), a * (b + 1))
+    assert np.array_equal(old.numpy(), (b + 1) * 2)
+    assert np.array_equal(y.numpy(), b + 1)
+
+
 def test_assignments_to_one_target_happen_in_order() -> None:
     x, array = numbers(12)
     for i in range(5):
@@ -158,8 +206,8 @@ def expression(pick: random.Random, pool: list[Value]) -> Value:
     )
 
 
-def run_random(seed: int) -> None:
-    """Some values and assignments, realised together in any order, several times over."""
+def run_random(seed: int, together: bool) -> None:
+    """Some values and assignments, realised in any order, several times over."""
     pick = random.Random(seed)
     size = pick.choice((3, 8, 17, 33))
     rng = np.random.default_rng(seed)
@@ -192,12 +240,16 @@ def run_random(seed: int) -> None:
                 pool.append((target, arrays[number]))
                 pending.append((target, arrays[number]))
         pick.shuffle(pending)
-        svod.realize(*[x for x, _ in pending])
+        if together:
+            svod.realize(*[x for x, _ in pending])
+        for x, _ in pending:
+            x.realize()
         for x, a in [*pending, *zip(buffers, arrays, strict=True)]:
             np.testing.assert_allclose(x.numpy(), a, rtol=1e-5, atol=1e-3, err_msg=f"seed {seed}")
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("first", range(0, 60, 20))
-def test_random_assignments_realised_together(first: int) -> None:
+def test_random_assignments(first: int, together: bool) -> None:
     for seed in range(first, first + 20):
-        run_random(seed)
+        run_random(seed, together)

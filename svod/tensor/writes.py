@@ -1,0 +1,66 @@
+"""What a graph with assignments takes along when it runs.
+
+An assignment happens once: a graph that contains one makes it, and every tensor that mentions it
+shows memory afterwards. Values that were computed from the memory before, and wait to be realised,
+are computed together with it, for later they would read what was written. Plain views stay views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from svod.ir import ops as O
+from svod.ir.node import UOp, count_of
+from svod.ir.scan import outer_order
+from svod.tensor import registry, tracing
+from svod.tensor.core import wrap
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+
+def with_writes(pending: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, the assignments in their graphs, and what reads the memory before."""
+    found = list(pending)
+    if not count_of(O.ASSIGN):
+        return found
+    while True:
+        made = assignments(found)
+        new = _not_yet(made, found)
+        new += readers({tracing.memory_of(node) for node in made}, [*found, *new])
+        if not new:
+            return found
+        found += new
+
+
+def assignments(tensors: Iterable[Tensor]) -> list[UOp]:
+    """The assignments that computing the tensors makes."""
+    return [n for n in outer_order([t.uop for t in tensors]) if n.op == O.ASSIGN]
+
+
+def waiting() -> list[Tensor]:
+    """The live tensors whose assignments have not happened yet, oldest first."""
+    found = [t for t in registry.live_tensors() if t.uop.op == O.ASSIGN]
+    return sorted(found, key=lambda t: t.uop.sn)
+
+
+def _not_yet(made: list[UOp], known: list[Tensor]) -> list[Tensor]:
+    roots = {t.uop for t in known}
+    devices = [t._device for t in known]
+    return [wrap(node, devices[0]) for node in made if node not in roots]
+
+
+def readers(targets: set[UOp], known: list[Tensor]) -> list[Tensor]:
+    """Live tensors that are computed from this memory and not realised, oldest first."""
+    if not targets:
+        return []
+    own = {id(t) for t in known}
+    oldest = min([node.sn for node in targets])
+    live = [t for t in registry.live_tensors() if t.uop.sn > oldest and id(t) not in own]
+    live.sort(key=lambda t: t.uop.sn)  # the same graph each time, so that its schedule is found
+    found = set(targets)
+    for node in outer_order([t.uop for t in live]):
+        if any(s in found for s in node.src):
+            found.add(node)
+    return [t for t in live if t.uop in found and tracing.memory_of(t.uop) not in targets]
