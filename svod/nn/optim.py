@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from svod.base.errors import ConfigError, ShapeError
+from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.nn.schedules import (
@@ -55,6 +57,7 @@ from svod.tensor.writes import waiting
 
 Group = dict[str, Any]
 State = dict[str, Tensor]
+Numbers = dict[str, Tensor]
 
 
 class Optimizer:
@@ -97,12 +100,13 @@ class Optimizer:
     def _check(self, group: Group) -> None:
         """Refuse options that make no sense."""
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         """The new value of a parameter; state tensors are assigned on the way."""
         raise NotImplementedError
 
-    def _begin(self, scalars: dict[str, Tensor], group: Group) -> None:
-        """Bring numbers that all parameters of a group share up to date."""
+    def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
+        """What all parameters of a group share in this step, in float64 as Python has it."""
+        return {"lr": scalars["lr"]}
 
     # -- the step ------------------------------------------------------------------------------
 
@@ -125,10 +129,11 @@ class Optimizer:
                 position += 1
             if not trained:
                 continue
-            lr = _scalar(scalars, "lr", group["lr"])
-            self._begin(scalars, group)
+            _scalar(scalars, "lr", group["lr"], group["params"][0].device)
+            shared = self._numbers(scalars, group)
+            at = {kind: _rounded(shared, kind) for kind in {_number_type(p) for p, _ in trained}}
             for p, state in trained:
-                p.assign(self._updated(p, state, group, lr))
+                p.assign(self._updated(p, state, group, at[_number_type(p)]))
                 changed += [p, *state.values()]
             changed += scalars.values()
         if not changed:
@@ -139,24 +144,18 @@ class Optimizer:
             realize([*written, *[t for t in waiting() if id(t) not in own]])
         return loss
 
-    def _updated(self, p: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _updated(self, p: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         p.grad.uop = B.contiguous(p.grad.uop)
         g = p.grad.detach()
         if group.get("maximize"):
             g = -g
-        return self._update(p.detach(), g, state, group, lr).cast(p.dtype).detach()
+        return self._update(p.detach(), g, state, group, at).cast(p.dtype).detach()
 
     def refresh(self) -> None:
         """Write learning rates that were changed into their data, where a plan reads them."""
         for group, scalars in zip(self.param_groups, self._scalars, strict=True):
             if "lr" in scalars:
-                _scalar(scalars, "lr", group["lr"])
-
-    def _scalars_of(self, group: Group) -> dict[str, Tensor]:
-        for known, scalars in zip(self.param_groups, self._scalars, strict=True):
-            if known is group:
-                return scalars
-        raise ConfigError("the group is not one of this optimizer")
+                _scalar(scalars, "lr", group["lr"], scalars["lr"].device)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -183,7 +182,9 @@ class Optimizer:
         for group, scalars, given in zip(self.param_groups, self._scalars, groups, strict=True):
             group.update({k: v for k, v in given.items() if k not in ("params", "scalars")})
             scalars.clear()
-            scalars.update({k: Tensor(v) for k, v in given.get("scalars", {}).items()})
+            device = group["params"][0].device
+            for name, value in given.get("scalars", {}).items():
+                scalars[name] = Tensor(np.asarray(value, np.float64), device=device)
         self.state = {}
         for i, state in saved["state"].items():
             self.state[i] = {
@@ -191,14 +192,23 @@ class Optimizer:
             }
 
 
-def _scalar(scalars: dict[str, Tensor], name: str, value: float) -> Tensor:
+def _scalar(scalars: Numbers, name: str, value: float, device: str) -> Tensor:
     """A number of a group as data."""
     found = scalars.get(name)
     if found is None:
-        found = scalars[name] = Tensor(np.full((1,), value, np.float32))
-    elif found.numpy()[0] != np.float32(value):
-        found.copyin(np.full((1,), value, np.float32))
+        found = scalars[name] = Tensor(np.full((1,), value, np.float64), device=device)
+    elif found.numpy()[0] != value:
+        found.copyin(np.full((1,), value, np.float64))
     return found
+
+
+def _number_type(p: Tensor) -> DType:
+    return dt.float64 if p.dtype is dt.float64 else dt.float32
+
+
+def _rounded(numbers: Numbers, dtype: DType) -> Numbers:
+    """The numbers in the precision of a parameter, each computed once."""
+    return {k: t if t.dtype is dtype else t.cast(dtype).contiguous() for k, t in numbers.items()}
 
 
 def _kept(state: State, name: str, like: Tensor, value: float = 0.0) -> Tensor:
@@ -218,12 +228,17 @@ def _put(state: State, name: str, value: Tensor) -> Tensor:
     return found.assign(value.cast(found.dtype))
 
 
-def _counted(scalars: dict[str, Tensor], **betas: float) -> None:
-    """Multiply the running powers of betas, which start from 1."""
-    for name, beta in betas.items():
-        if name not in scalars:
-            scalars[name] = Tensor(np.ones((1,), np.float32))
-        scalars[name].assign(scalars[name] * beta)
+def _power(scalars: Numbers, name: str, beta: float) -> Tensor:
+    """The running power of a beta, multiplied once more; the first is the beta itself."""
+    if name not in scalars:
+        scalars[name] = Tensor(np.ones((1,), np.float64), device=scalars["lr"].device)
+    return scalars[name].assign(scalars[name] * beta)
+
+
+def _corrections(scalars: Numbers, betas: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """What running means that start from zero lack in this step, for both betas."""
+    first, second = betas
+    return 1 - _power(scalars, "beta1_power", first), 1 - _power(scalars, "beta2_power", second)
 
 
 def _check_betas(betas: Sequence[float]) -> None:
@@ -256,7 +271,7 @@ class SGD(Optimizer):
         if group["nesterov"] and (group["momentum"] <= 0 or group["dampening"] != 0):
             raise ConfigError("nesterov needs momentum and no dampening")
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         momentum, dampening = group["momentum"], group["dampening"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
@@ -266,7 +281,7 @@ class SGD(Optimizer):
             fresh = g if is_first or not dampening else g * (1 - dampening)
             buffer = _put(state, "momentum_buffer", buffer * momentum + fresh)
             g = g + buffer * momentum if group["nesterov"] else buffer
-        return p - lr * g
+        return p - at["lr"] * g
 
 
 class Adam(Optimizer):
@@ -292,15 +307,18 @@ class Adam(Optimizer):
     def _check(self, group: Group) -> None:
         _check_betas(group["betas"])
 
-    def _begin(self, scalars: dict[str, Tensor], group: Group) -> None:
-        first, second = group["betas"]
-        _counted(scalars, beta1_power=first, beta2_power=second)
-
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
-        first, second = group["betas"]
-        scalars = self._scalars_of(group)
+    def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
+        lr = scalars["lr"]
+        first, second = _corrections(scalars, group["betas"])
+        found = {"rate": lr / first, "root": second.sqrt()}
         if self.is_decoupled:
-            p = p * (1 - lr * group["weight_decay"])
+            found["keep"] = 1 - lr * group["weight_decay"]
+        return found
+
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
+        first, second = group["betas"]
+        if self.is_decoupled:
+            p = p * at["keep"]
         elif group["weight_decay"]:
             g = g + p * group["weight_decay"]
         mean = _kept(state, "exp_avg", p)
@@ -310,9 +328,7 @@ class Adam(Optimizer):
         if group["amsgrad"]:
             top = _kept(state, "max_exp_avg_sq", p)
             square = _put(state, "max_exp_avg_sq", top.maximum(square))
-        rate = lr / (1 - scalars["beta1_power"])
-        scale = (1 - scalars["beta2_power"]).rsqrt()
-        return p - rate * mean / (square.sqrt() * scale + group["eps"])
+        return p - at["rate"] * (mean / (square.sqrt() / at["root"] + group["eps"]))
 
 
 class AdamW(Adam):
@@ -352,7 +368,7 @@ class RMSprop(Optimizer):
             "momentum": momentum, "centered": centered, "maximize": maximize,
         })  # fmt: skip
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         alpha = group["alpha"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
@@ -366,7 +382,7 @@ class RMSprop(Optimizer):
         if group["momentum"]:
             buffer = _kept(state, "momentum_buffer", p)
             step = _put(state, "momentum_buffer", buffer * group["momentum"] + step)
-        return p - lr * step
+        return p - at["lr"] * step
 
 
 class Adagrad(Optimizer):
@@ -388,20 +404,21 @@ class Adagrad(Optimizer):
             "maximize": maximize,
         })  # fmt: skip
 
-    def _begin(self, scalars: dict[str, Tensor], group: Group) -> None:
+    def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
+        lr = scalars["lr"]
         if group["lr_decay"]:
             if "steps" not in scalars:
-                scalars["steps"] = Tensor(np.full((1,), -1.0, np.float32))
-            scalars["steps"].assign(scalars["steps"] + 1)
+                scalars["steps"] = Tensor(np.full((1,), -1.0), device=lr.device)
+            steps = scalars["steps"].assign(scalars["steps"] + 1)
+            lr = lr / (steps * group["lr_decay"] + 1)
+        return {"lr": lr}
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        if group["lr_decay"]:
-            lr = lr / (self._scalars_of(group)["steps"] * group["lr_decay"] + 1)
         total = _kept(state, "sum", p, group["initial_accumulator_value"])
         total = _put(state, "sum", total + g * g)
-        return p - lr * g / (total.sqrt() + group["eps"])
+        return p - at["lr"] * g / (total.sqrt() + group["eps"])
 
 
 class Lion(Optimizer):
@@ -422,14 +439,18 @@ class Lion(Optimizer):
     def _check(self, group: Group) -> None:
         _check_betas(group["betas"])
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
+        lr = scalars["lr"]
+        return {"lr": lr, "keep": 1 - lr * group["weight_decay"]}
+
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         first, second = group["betas"]
         mean = _kept(state, "exp_avg", p)
         step = (mean * first + g * (1 - first)).sign()
         _put(state, "exp_avg", mean * second + g * (1 - second))
         if group["weight_decay"]:
-            p = p * (1 - lr * group["weight_decay"])
-        return p - lr * step
+            p = p * at["keep"]
+        return p - at["lr"] * step
 
 
 class LAMB(Optimizer):
@@ -452,25 +473,22 @@ class LAMB(Optimizer):
     def _check(self, group: Group) -> None:
         _check_betas(group["betas"])
 
-    def _begin(self, scalars: dict[str, Tensor], group: Group) -> None:
-        first, second = group["betas"]
-        _counted(scalars, beta1_power=first, beta2_power=second)
+    def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
+        first, second = _corrections(scalars, group["betas"])
+        return {"lr": scalars["lr"], "first": first, "root": second.sqrt()}
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         first, second = group["betas"]
-        scalars = self._scalars_of(group)
         mean = _kept(state, "exp_avg", p)
         mean = _put(state, "exp_avg", mean + (g - mean) * (1 - first))
         square = _kept(state, "exp_avg_sq", p)
         square = _put(state, "exp_avg_sq", square * second + g * g * (1 - second))
-        upright = mean / (1 - scalars["beta1_power"])
-        scale = (1 - scalars["beta2_power"]).rsqrt()
-        step = upright / (square.sqrt() * scale + group["eps"])
+        step = mean / at["first"] / (square.sqrt() / at["root"] + group["eps"])
         if group["weight_decay"]:
             step = step + p * group["weight_decay"]
         size, length = p.norm(), step.norm()
         trust = select((size > 0) & (length > 0), size / length, 1.0)
-        return p - lr * trust * step
+        return p - at["lr"] * trust * step
 
 
 class Muon(Optimizer):
@@ -501,7 +519,11 @@ class Muon(Optimizer):
         if group["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
             raise ConfigError(f"adjust_lr_fn {group['adjust_lr_fn']!r} is unknown")
 
-    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, lr: Tensor) -> Tensor:
+    def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
+        lr = scalars["lr"]
+        return {"lr": lr, "keep": 1 - lr * group["weight_decay"]}
+
+    def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         momentum = group["momentum"]
         buffer = _kept(state, "momentum_buffer", p)
         buffer = _put(state, "momentum_buffer", buffer + (g - buffer) * (1 - momentum))
@@ -512,7 +534,7 @@ class Muon(Optimizer):
             ratio = 0.2 * sqrt(max(rows, columns))
         else:
             ratio = sqrt(max(1.0, rows / columns))
-        return p * (1 - lr * group["weight_decay"]) - lr * ratio * step
+        return p * at["keep"] - at["lr"] * ratio * step
 
 
 def orthogonalized(
