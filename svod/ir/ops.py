@@ -51,7 +51,8 @@ STORE: Final = 24  # src: (INDEX, value)
 REDUCE: Final = 25  # src: (*values, *ranges). arg: op. Values folded over the ranges, in order;
 #   once lowered: (ACC, next value, *ranges)
 END: Final = 26  # src: (body, *ranges). Closes loops around stores
-AFTER: Final = 27  # src: (value, *effects). value, once the effects have happened
+AFTER: Final = 27  # src: (value, *effects). value, once the effects have happened; in a kernel
+#   also *indices: memory as it is in this step of the loops they count
 BARRIER: Final = 28
 DEFINE_VAR: Final = 29  # arg VarArg(name, lo, hi): a run-time integer
 BIND: Final = 30  # src: (DEFINE_VAR, CONST or RANGE)

@@ -600,8 +600,9 @@ def _sink(node: UOp) -> str | None:
 
 
 def _after(node: UOp) -> str | None:
-    if any(s.op not in _EFFECTS for s in node.src[1:]):
-        return "it waits for something that is not an effect"
+    counters = (dt.index, dt.int64)  # a loop's counter is int64 once lowered
+    if any(s.op not in _EFFECTS and s.dtype not in counters for s in node.src[1:]):
+        return "it waits for something that is neither an effect nor the step of a loop"
     return _keeps_dtype(node)
 
 

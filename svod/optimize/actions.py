@@ -11,6 +11,7 @@ left of that axis. Loops that opts made are named by their position, counted fro
     BLOCK(axis, n)         the loop is cut in blocks of n, inside the loops over lanes
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
+    SWEEP(axis, n)         sums down n columns wait in scratch memory while rows are read whole
     MOVE(position, to)     a loop goes outside the one at another position
     THREAD(position, n)    a loop is split over n cores
 """
@@ -25,6 +26,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
+from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import stage_columns
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
@@ -111,6 +113,8 @@ class Nest:
             return "" if keep_rows(self.sink) is not self.sink else "there is nothing to keep"
         if opt.amount < 1:
             return "the amount is below one"
+        if opt.name == "SWEEP":
+            return sweep_refusal(self.sink, opt.axis)
         if opt.name == "STAGE":
             width = self.panels.get(opt.axis, 0)
             if not width:
@@ -240,6 +244,11 @@ def _stage(nest: Nest, opt: Opt) -> None:
     nest._find_loops(nest.loops)
 
 
+def _sweep(nest: Nest, opt: Opt) -> None:
+    nest.sink = sweep_columns(nest.sink, opt.amount, nest.machine)
+    nest._find_loops(nest.loops)
+
+
 def _thread(nest: Nest, opt: Opt) -> None:
     nest.sink = thread(nest.sink, nest.main().src[1 + opt.axis], opt.amount)
     nest._find_loops(nest.loops)
@@ -282,6 +291,7 @@ _ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
     "BLOCK": _block,
     "TILE": _tile,
     "STAGE": _stage,
+    "SWEEP": _sweep,
     "MOVE": _move,
     "THREAD": _thread,
 }

@@ -10,6 +10,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, depth_first
 from svod.optimize.actions import Nest, merge_adjacent
+from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
@@ -142,6 +143,11 @@ def choose_plain(nest: Nest) -> None:
             best = (cost, candidate, own)
     assert best is not None
     _, lane, own = best
+    if lane is not None:
+        sweep = choose_sweep(nest.sink, lane, shape.itemsize, machine)
+        if sweep:
+            nest.apply(*sweep)
+            return
     width = machine.lanes(shape.itemsize)
     tile = _register_tile(shape, machine, lane, own)
     nest.apply(*_unrolls(shape, own, tile))

@@ -16,6 +16,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp
 from svod.optimize.actions import Nest, merge_adjacent
+from svod.optimize.columns import reductions_down, sweep_refusal, swept_opts
 from svod.optimize.contraction import find_contraction, joined_columns
 from svod.optimize.graph import extent
 from svod.optimize.heuristics import choose_plain, choose_threads, lane_first
@@ -28,10 +29,12 @@ STEPS = (2, 4, 8)  # of a reduced axis
 BLOCKS = (16, 32, 64, 128)
 PANEL_VECTORS = (1, 2, 3, 4)
 PANEL_ROWS = (4, 6, 8)
+SWEPT = (2, 4, 8, 16)  # rows of a sweep
 SHARES = (1, 2, 4)  # parts per core, for cores that are not equally fast
 
 # Opts of axes are applied in this order, lanes of reduced axes before those of outputs.
 _ORDER = {"KEEP": 0, "TILE": 1, "STAGE": 2, "UNROLL": 3, "UPCAST": 4, "BLOCK": 6, "LANE": 7}
+_ORDER["SWEEP"] = 8
 
 
 def neighbours(kernel: UOp, opts: Sequence[Opt], machine: Machine) -> list[list[Opt]]:
@@ -72,10 +75,11 @@ def _bodies(base: UOp, opts: Sequence[Opt], machine: Machine) -> Iterator[list[O
     reduced = {n.arg.id for n in _axes(base) if n.arg.kind is AxisKind.REDUCE}
     staged = any(o.name == "STAGE" for o in body)
     yield from _panels(base, body, machine)
+    yield from _sweeps(base, body, machine)
     for place, opt in enumerate(body):
         rest = body[:place] + body[place + 1 :]
         for amount in _amounts(base, opt.name, opt.axis, machine):
-            if opt.name not in ("KEEP", "TILE", "STAGE") and amount != opt.amount:
+            if opt.name not in ("KEEP", "TILE", "STAGE", "SWEEP") and amount != opt.amount:
                 yield [*body[:place], replace(opt, amount=amount), *body[place + 1 :]]
         if opt.name == "LANE" and opt.axis not in reduced:
             for r in _axes(base):
@@ -167,6 +171,22 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
                 Opt("STAGE", axis, _divisor(panels, max(1, panels // machine.cores))),
                 Opt("UPCAST", row.arg.id, min(rows, extent(row))),
             ]
+
+
+def _sweeps(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]:
+    """Sums down columns, some rows at a time; the plain plan beside a sweep."""
+    if not machine.vector_bytes or not base.src[0].src[1:]:
+        return
+    column = base.src[0].src[-1]
+    if sweep_refusal(base, column.arg.id):
+        return
+    found = reductions_down(base, column)
+    for rows in SWEPT:
+        if all(extent(r) >= 2 * rows for node in found for r in node.src[1:]):
+            yield swept_opts(found, column, machine, _itemsize(base), rows)
+    if any(o.name == "SWEEP" for o in body):
+        plain = [o for o in body if o.name != "SWEEP"]
+        yield [*plain, Opt("LANE", column.arg.id, machine.lanes(_itemsize(base)))]
 
 
 def _divisor(number: int, limit: int) -> int:

@@ -52,7 +52,7 @@ WAYS = {
     "threads": Way(machine={"cores": 2}, thread_work=1.0, split_from=64),
     "many": Way(machine={"cores": 7, "vector_bytes": 32, "registers": 16}, thread_work=1.0),
     "narrow": Way(machine={"cores": 3, "vector_bytes": 16}, thread_work=100.0, split_from=128),
-    "stream": Way(machine={"stream_bytes": 1}, thread_work=1000.0),
+    "stream": Way(machine={"stream_bytes": 1, "l2_bytes": 256}, thread_work=1000.0),
     "scalar": Way(machine={"cores": 2, "vector_bytes": 0}, thread_work=1.0, split_from=512),
 }
 

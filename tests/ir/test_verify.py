@@ -306,7 +306,10 @@ BAD_KERNEL: list[tuple[UOp, str]] = [
     (make(O.SINK, VOID, (VALUE,)), "it holds a source that is not an effect"),
     (make(O.SINK, VOID, (make(O.END, VOID, (VALUE, R0)),)), "which has no effect"),
     (make(O.SINK, VOID, (make(O.END, VOID, (FILL, ONE)),)), "something that is not a RANGE"),
-    (kernel(make(O.AFTER, F32, (VALUE, ONE)), R0), "waits for something that is not an effect"),
+    (
+        kernel(make(O.AFTER, F32, (VALUE, ONE)), R0),
+        "waits for something that is neither an effect nor",
+    ),
     # loops
     (kernel(make(O.REDUCE, F32, (VALUE, ONE), O.ADD), R0), "it folds over no RANGE"),
     (kernel(make(O.REDUCE, F32, (VALUE, R2, ONE), O.ADD), R0), "its values come first"),

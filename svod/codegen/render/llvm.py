@@ -418,7 +418,8 @@ class LLVMRenderer:
         elif gate is None:
             start = factor_of(index.src[1]) * dtype.itemsize
             place = self._address(index)
-            if self.stream and lanes * dtype.itemsize % 64 == 0 and start % 64 == 0:
+            past = self.stream and index.src[0].op == O.PARAM  # scratch memory is read again soon
+            if past and lanes * dtype.itemsize % 64 == 0 and start % 64 == 0:
                 self.streamed = True
                 self.lines.append(f"  store {kind} {value}, ptr {place}, align 64, !nontemporal !0")
             else:

@@ -1,4 +1,4 @@
-"""Kernels that wait for memory, against torch with `out=` and two threads.
+"""Kernels that wait for memory, against torch with `out=` and two threads, and NumPy.
 
 Each side has arrays from its own allocator, and both run in turn in one process.
 """
@@ -28,8 +28,9 @@ def compare(
     ours: Callable[..., Any],
     theirs: dict[str, Callable[[Any, list[Any]], object]],
     expected: Callable[..., Any],
+    numpys: Callable[..., Any] | None = None,
 ) -> Iterator[Line]:
-    """Our function against the quickest of theirs; `theirs` take an output and the arrays."""
+    """Our function against the quickest of theirs; `theirs` take an output and torch's tensors."""
     torch = peer("torch")
     torch.set_num_threads(2)
     output = ours(*[svod.Tensor(array) for array in arrays])
@@ -39,15 +40,18 @@ def compare(
     contenders: dict[str, Callable[[], object]] = {"ours": plan.execute}
     for title, call in theirs.items():
         contenders[title] = partial(call, result, tensors)
+    if numpys is not None:
+        contenders["numpy"] = partial(numpys, *arrays)
     with torch.no_grad():
         rounds = alternate(contenders)
     if not np.allclose(output.numpy(), expected(*arrays), rtol=1e-4, atol=1e-5):
         raise RuntimeError(f"{name} differs from NumPy")
-    best = min(theirs, key=rounds.median)
+    best = min([title for title in contenders if title != "ours"], key=rounds.median)
     moved = sum(array.nbytes for array in arrays) + output.nbytes
     note = f"{duration(rounds.median('ours'))} ({moved / rounds.median('ours') / 1e9:.1f} GB/s)"
     note += f", {best} {duration(rounds.median(best))}"
-    yield at_least(f"{name}, speed / torch", rounds.speed("ours", best), limit, times, note)
+    against = "torch" if numpys is None else "the best peer"
+    yield at_least(f"{name}, speed / {against}", rounds.speed("ours", best), limit, times, note)
 
 
 def multiply_add() -> Iterator[Line]:
@@ -77,6 +81,22 @@ def total() -> Iterator[Line]:
 
     arrays = [normal(0) + np.float32(1)]  # away from zero, so that the sum is well conditioned
     return compare("sum over 64 MB", 0.9, arrays, lambda a: a.sum(), theirs, exact)
+
+
+def columns() -> Iterator[Line]:
+    """Sums down the columns of a square matrix, which lie far apart in memory."""
+    theirs: dict[str, Callable[[Any, list[Any]], object]] = {
+        "torch": lambda out, t: peer("torch").sum(t[0], dim=0, out=out)
+    }
+
+    def exact(a: Array) -> Any:
+        return a.sum(0, dtype=np.float64)
+
+    arrays = [normal(0).reshape(4096, 4096) + np.float32(1)]
+    return compare(
+        "sum of the columns of 64 MB", 1.5, arrays, lambda a: a.sum(0), theirs, exact,
+        lambda a: a.sum(0),
+    )  # fmt: skip
 
 
 def exponential() -> Iterator[Line]:
@@ -113,6 +133,7 @@ def normal(seed: int) -> Array:
 CASES = (
     Case("multiply_add", "a*b+c over 64 MB arrays, against torch", multiply_add),
     Case("sum", "the sum of 64 MB, against torch", total),
+    Case("columns", "sums down the columns of 64 MB, against torch and NumPy", columns),
     Case("exp", "exp of 16M elements, against torch", exponential),
     Case("tanh", "tanh of 16M elements, against torch", hyperbolic_tangent),
 )
