@@ -13,6 +13,7 @@ from svod.nn.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
+from svod.nn.inference import inference
 from svod.nn.layers import Bilinear, Dropout, Embedding, Flatten, Identity, Linear, Unflatten
 from svod.nn.module import Module, Parameter
 from svod.nn.normalization import (
@@ -50,5 +51,5 @@ __all__ = [
     "Flatten", "GRUCell", "GroupNorm", "Identity", "InstanceNorm1d", "InstanceNorm2d",
     "InstanceNorm3d", "LSTMCell", "LayerNorm", "Linear", "MaxPool1d", "MaxPool2d", "MaxPool3d",
     "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "RNNCell",
-    "Sequential", "Unflatten", "init", "optim", "state", *_functions,
+    "Sequential", "Unflatten", "inference", "init", "optim", "state", *_functions,
 ]  # fmt: skip

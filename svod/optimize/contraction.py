@@ -15,7 +15,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub
+from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub, terms_of
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, replace_by_pieces
@@ -79,9 +79,12 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     width = machine.lanes(itemsize)
     joined = joined_columns(sink.src[0], found)
     total = prod(map(extent, joined))
-    vectors, rows = _tile(total, _row_count(found), width)
+    packed = packed_width(found.columns, joined[-1]) if len(joined) == 1 else 0
+    if packed % width or packed > MAX_VECTORS * width:
+        packed = 0
+    vectors, rows = tile_of(total, row_count(found), width, packed // width)
     tile = vectors * width
-    if depth * tile * itemsize > SCRATCH_LIMIT:
+    if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
         return []
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
     row = max(found.m, key=extent)
@@ -104,12 +107,29 @@ def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine)
     depth = prod(map(extent, found.k))
     panels = -(-total // tile)
     itemsize = max(4, found.columns.dtype.itemsize)
-    if tile % width or panels % block or depth * tile * itemsize > SCRATCH_LIMIT:
+    if tile % width or panels % block:
         return None
     cut = _Columns(sink, joined, total, tile, width, block)
     sink = cut.apply(sink)
-    sink = cut.stage(sink, found.columns, found.k)
+    is_plain = found.columns.op == O.LOAD and len(found.columns.src[0].src) == 2
+    if is_plain and cut.is_packed(_column_operand(sink), found.k):
+        sink = cut.read_in_place(sink)
+    elif depth * tile * itemsize > SCRATCH_LIMIT:
+        return None
+    else:
+        sink = cut.stage(sink, found.columns, found.k)
     return _panels_outside(sink, found, cut.panel)
+
+
+def packed_width(columns: UOp, last: UOp) -> int:
+    """Columns of the panels an operand lies in, in memory of its own order; 0 for none."""
+    if columns.op != O.LOAD or len(columns.src[0].src) == 3:
+        return 0
+    terms, _ = terms_of(columns.src[0].src[1])
+    for term, factor in terms.items():
+        if term.op == O.MOD and term.src[0] is last and term.src[1].op == O.CONST and factor == 1:
+            return term.src[1].arg  # type: ignore[no-any-return]
+    return 0
 
 
 def _panels_outside(sink: UOp, found: Contraction, panel: UOp) -> UOp:
@@ -136,7 +156,7 @@ def _block(panels: int, panel_bytes: int, machine: Machine) -> int:
     return 1
 
 
-def _row_count(found: Contraction) -> int:
+def row_count(found: Contraction) -> int:
     return extent(max(found.m, key=extent))
 
 
@@ -148,10 +168,15 @@ def _needs_panel(found: Contraction, machine: Machine) -> bool:
     if stride(columns.src[0], found.n[-1]) != 1:
         # Packing then goes across memory, element by element: few rows do not repay it where
         # both operands lie along the depth and can be multiplied there.
-        along = any(stride(columns.src[0], k) == 1 for k in found.k)
+        along = any(_lies_along(columns, k) and _lies_along(found.rows, k) for k in found.k)
         return not along or prod(map(extent, found.m)) >= ACROSS_ROWS
     size = prod([extent(r) for r in columns.ranges]) * columns.dtype.itemsize
     return size > machine.l2_bytes
+
+
+def _lies_along(operand: UOp, k: UOp) -> bool:
+    """Whether neighbours along an axis are neighbours in memory."""
+    return operand.op == O.LOAD and stride(operand.src[0], k) == 1
 
 
 def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
@@ -168,10 +193,11 @@ def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
     return joined
 
 
-def _tile(total: int, rows: int, width: int) -> tuple[int, int]:
-    """Vectors of a panel and rows of a tile: the pair that wastes least."""
+def tile_of(total: int, rows: int, width: int, given: int = 0) -> tuple[int, int]:
+    """Vectors of a panel, where they are not given, and rows of a tile: the pair that wastes
+    least."""
     candidates = []
-    for vectors in range(1, MAX_VECTORS + 1):
+    for vectors in [given] if given else range(1, MAX_VECTORS + 1):
         panels = -(-total // (vectors * width))
         used = total / (panels * vectors * width)
         for copies in range(min(MAX_ACCUMULATORS // vectors, 8), 0, -1):
@@ -227,6 +253,25 @@ class _Columns:
             step *= extent(r)
         loops = [r for r in (self.outer, self.panel) if r is not ZERO] + self.lanes
         return replace_by_pieces(sink, self.joined, values, loops, gate)
+
+    def is_packed(self, operand: UOp, depth: list[UOp]) -> bool:
+        """Whether memory holds the operand as packing would: panels, then depth, then lanes."""
+        if operand.op != O.LOAD:
+            return False
+        memory, place = operand.src[0].src[:2]
+        wanted = add(mul(idiv(self.start, self.tile), _size(depth) * self.tile), self.position)
+        wanted = add(wanted, mul(_flat(depth, {}), self.tile))
+        is_whole = memory.op == O.PARAM and prod(memory.arg.shape) >= (
+            -(-self.total // self.tile) * self.tile * _size(depth)
+        )
+        return is_whole and terms_of(place) == terms_of(wanted)
+
+    def read_in_place(self, sink: UOp) -> UOp:
+        """Every column of a panel can be read: what is past the end is only not stored."""
+        operand = _column_operand(sink)
+        index = operand.src[0]
+        plain = make(O.LOAD, operand.dtype, (make(O.INDEX, index.dtype, index.src[:2]),))
+        return replace_all(sink, {operand: plain})
 
     def stage(self, sink: UOp, operand: UOp, depth: list[UOp]) -> UOp:
         """Pack what the operand gives for a block, and read that instead."""

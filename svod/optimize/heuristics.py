@@ -24,6 +24,7 @@ STRIDED_BLOCK = 64  # elements: some cache lines of every row that is read acros
 THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
+MAX_ROWS = 8  # of a register tile
 HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
 
 
@@ -60,6 +61,13 @@ class _Shape:
         # Axes whose values share one scratch memory: copies side by side would overwrite it.
         inner = [n for n in self.nodes if n.op == O.END and n is not self.end]
         self.kept = frozenset().union(*[n.ranges for n in inner])
+        # A load in a reduction is done again for every tile of outputs it does not move with.
+        self.turns: dict[UOp, int] = {}
+        for node in self.reductions:
+            count = evaluations(node.src[0])
+            for n in node.src[0].toposort():
+                if n.op == O.INDEX:
+                    self.turns[n] = max(count, self.turns.get(n, 0))
 
     def conflict(self, a: UOp, b: UOp) -> bool:
         return any(a in n.ranges and b in n.ranges for n in self.nodes)
@@ -99,6 +107,7 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
             if r not in chosen:
                 chosen.append(r)
     total = 0.0
+    turns = shape.turns
     for node in shape.nodes:
         if node.op == O.INDEX or node.op in O.ELEMENTWISE:
             used = [r for r in chosen if r in node.ranges]
@@ -110,7 +119,7 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
                 total += count * (-(-size // width)) / size
             else:
                 gap = 3.0 if node is shape.store.src[0] else 1.5
-                total += count * gap
+                total += max(count, turns.get(node, 0) / MAX_ROWS) * gap
     return total, own
 
 

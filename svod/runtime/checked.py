@@ -26,6 +26,9 @@ class Checked:
         self._fields: dict[str, Any] = fields
         self._where = where
 
+    def has(self, name: str) -> bool:
+        return name in self._fields
+
     def text(self, name: str, most: int = LONGEST_TEXT) -> str:
         value = self.value(name)
         if not isinstance(value, str) or len(value) > most:

@@ -450,6 +450,7 @@ def _memory(fact: Checked) -> MemoryReport:
         fact.number("planned_bytes"),
         fact.number("lower_bound"),
         fact.number("fixed_bytes"),
+        fact.number("constant_bytes") if fact.has("constant_bytes") else 0,  # files of 0.1 lack it
     )
 
 

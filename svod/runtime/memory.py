@@ -70,6 +70,7 @@ class MemoryReport:
     planned_bytes: int = 0  # what is allocated for them instead
     lower_bound: int = 0  # the largest sum of living intermediates over the levels
     fixed_bytes: int = 0  # everything else the plan holds: inputs, outputs, constants
+    constant_bytes: int = 0  # of these, copies and packed forms of frozen memory
 
     @property
     def saved_bytes(self) -> int:

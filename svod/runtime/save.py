@@ -52,6 +52,11 @@ def save_plan(
     if unknown:
         known = ", ".join(plan.inputs) or "none"
         raise ConfigError(f"{sorted(unknown)[0]!r} is no input of the plan; its inputs are {known}")
+    if not weights and plan.memory.constant_bytes:
+        raise ConfigError(
+            "the weights of this plan are frozen: it holds packed copies that cannot be bound "
+            "again. Save it with its weights, or prepare it without freeze=True"
+        )
     with plan._lock:
         _Writer(plan, weights, frozenset(without)).write(Path(path))
 
@@ -304,6 +309,7 @@ def _memory(report: MemoryReport) -> Json:
         "planned_bytes": report.planned_bytes,
         "lower_bound": report.lower_bound,
         "fixed_bytes": report.fixed_bytes,
+        "constant_bytes": report.constant_bytes,
     }
 
 

@@ -276,13 +276,17 @@ def realize(*tensors: Tensor, config: Any = None) -> None:
 def prepare(
     *tensors: Tensor,
     config: Any = None,
-    inputs: dict[str, Tensor] | None = None,
+    inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
+    freeze: bool = False,
 ) -> Any:
-    """The plan that computes several tensors together; inputs and outputs may be given names."""
+    """The plan that computes several tensors together; inputs and outputs may be given names.
+
+    With ``freeze=True`` memory that is no input is constant: weights are folded and packed once.
+    """
     from svod.tensor.realize import prepare as plan
 
-    return plan(list(tensors), config, inputs, outputs)
+    return plan(list(tensors), config, inputs, outputs, freeze)
 
 
 def is_tensor(value: object, /) -> bool:

@@ -43,6 +43,7 @@ def jit(
     donate: int | Sequence[int] = (),
     config: Any = None,
     signatures: int = SIGNATURES,
+    freeze: bool = False,
 ) -> Any:
     """The function as prepared plans: ``@svod.jit`` or ``@svod.jit(state=(model, optimizer))``.
 
@@ -53,7 +54,9 @@ def jit(
     Tensors it assigns to (parameters, optimizer state, caches) keep their memory and are updated
     by the plan; ``state`` names modules, optimizers and tensors that must have memory before, and
     whose values the function must not read. ``donate`` names positions of arguments whose memory
-    results of the same shape take over.
+    results of the same shape take over. With ``freeze=True`` tensors that are neither arguments
+    nor state nor assigned to are constant: they are folded and packed while recording, and what
+    happens to them later does not change the results.
 
         >>> import svod
         >>> @svod.jit
@@ -67,7 +70,7 @@ def jit(
     positions = (donate,) if isinstance(donate, int) else tuple(donate)
 
     def decorate(f: Callable[..., Any]) -> Jit:
-        return Jit(f, state, positions, config, signatures)
+        return Jit(f, state, positions, config, signatures, freeze)
 
     return decorate if function is None else decorate(function)
 
@@ -81,7 +84,8 @@ class Jit:
         state: Any,
         donate: tuple[int, ...],
         config: Any,
-        signatures: int,
+        signatures: int = SIGNATURES,
+        freeze: bool = False,
     ) -> None:
         if not callable(function):
             raise DTypeError(f"jit takes a function, not a {type(function).__name__}")
@@ -90,6 +94,7 @@ class Jit:
         self.donate = donate
         self.config = config
         self.signatures = signatures
+        self.freeze = freeze
         self._known: dict[Any, _Prepared] = {}
         self._lock = RLock()
         self._refresh = [part.refresh for part in _parts(state) if hasattr(part, "refresh")]
@@ -129,7 +134,7 @@ class Jit:
         if name not in instance.__dict__:
             function = self.function.__get__(instance, owner)
             instance.__dict__[name] = Jit(
-                function, self.state, self.donate, self.config, self.signatures
+                function, self.state, self.donate, self.config, self.signatures, self.freeze
             )
         return instance.__dict__[name]
 
@@ -296,7 +301,8 @@ class _Recorder:
                 result = self._called()
                 outputs, form = flatten(result)
             roots = self._effects(before, effects)
-            return self._plan(outputs, form, roots, effects)
+            live = frozenset((*self.nodes.values(), *guarded)) if self.owner.freeze else None
+            return self._plan(outputs, form, roots, effects, live)
         finally:
             for t, node in before:
                 if t.uop is not node and registry.buffer_node(t.uop) is None:
@@ -353,7 +359,12 @@ class _Recorder:
         return list(found)
 
     def _plan(
-        self, outputs: list[Any], form: Form, roots: list[UOp], effects: Effects
+        self,
+        outputs: list[Any],
+        form: Form,
+        roots: list[UOp],
+        effects: Effects,
+        live: frozenset[UOp] | None,
     ) -> _Prepared:
         pending: dict[UOp, str] = {}
         first: dict[str, Any] = {}  # port -> the first tensor it stands for
@@ -400,7 +411,9 @@ class _Recorder:
         tensors = [wrap(node, device) for node, device in zip(nodes, where, strict=True)]
         if tensors[0]._device is None:
             tensors[0]._device = self._device()
-        plan = recorded_plan(tensors, self.owner.config, ports)
+        if live is not None:  # random words are drawn anew for every run
+            live |= {tracing.memory_of(node) for _, _, node in effects.draws}
+        plan = recorded_plan(tensors, self.owner.config, ports, live)
         variables = {p: leaf.src[0].arg.name for p, leaf in enumerate(self.leaves)
                      if isinstance(leaf, UOp)}  # fmt: skip
         draws = [(g, count, _memory(node)) for g, count, node in effects.draws]

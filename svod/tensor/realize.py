@@ -9,7 +9,8 @@ pass; only after that is the plan of a `realize` dropped, and with it all interm
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import (
@@ -26,7 +27,9 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements, make, maybe_sweep, note_buffers
+from svod.ir.scan import replaced
 from svod.runtime.config import PrepareConfig
+from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.instantiate import instantiate
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.ports import Shape
@@ -70,25 +73,34 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
 def prepare(
     tensors: Sequence[Tensor],
     config: Any = None,
-    inputs: Mapping[str, Tensor] | None = None,
+    inputs: Mapping[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
+    freeze: bool = False,
 ) -> ExecutionPlan:
     """The plan that computes the tensors; they point at its outputs at once.
 
     The plan's inputs are the buffers of the graph: those of the tensors in ``inputs`` by their
-    names, the others as input0, input1, .. in the order of their creation. Its outputs are called
-    as ``outputs`` says, else output0, output1, ..
+    names, the others as input0, input1, .. in the order of their creation; ``inputs`` without
+    names come first. The outputs are called as ``outputs`` says, else output0, output1, ..
+
+    With ``freeze``, memory that is no input and that the plan does not write is constant: what
+    depends on it alone is computed now, matrices are packed now, and the plan keeps these values.
     """
     if tracing.state.depth:
         tracing.refuse_traced(tensors)
     config = PrepareConfig.of(config)
+    if freeze and not inputs:
+        raise ConfigError("freeze=True needs inputs=[..]: all other memory becomes constant")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        inputs = {f"input{number}": tensor for number, tensor in enumerate(inputs)}
     named = _named_inputs(inputs or {})
     pending = _pending(tensors)
     if not pending:
         raise EmptySchedule("nothing to prepare: every tensor is realised, or there is none")
     watch = _watch("prepare", pending)
     context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
-    plan, found = _plan(pending, config, context, (named, outputs))
+    live = frozenset(named) if freeze else None
+    plan, found = _plan(pending, config, context, (named, outputs), live)
     if watch is not None:
         watch.prepared(plan)
     made = assignments(pending)
@@ -97,9 +109,17 @@ def prepare(
     return plan
 
 
-def recorded_plan(tensors: Sequence[Tensor], config: Any, ports: PortNames) -> ExecutionPlan:
-    """The plan of a recorded function; no tensor is pointed at its outputs."""
-    plan, found = _plan(tensors, PrepareConfig.of(config), "jit", ports)
+def recorded_plan(
+    tensors: Sequence[Tensor],
+    config: Any,
+    ports: PortNames,
+    live: frozenset[UOp] | None = None,
+) -> ExecutionPlan:
+    """The plan of a recorded function; no tensor is pointed at its outputs.
+
+    With ``live``, the BUFFERs that are not in it and not written are constants of the plan.
+    """
+    plan, found = _plan(tensors, PrepareConfig.of(config), "jit", ports, live)
     note_buffers(found.buffers)
     return plan
 
@@ -118,7 +138,7 @@ def schedule_of(
     tensors: Sequence[Tensor], config: Any = None
 ) -> tuple[PreSchedule, tuple[UOp, ...]]:
     """The cached schedule of tensors that are not realised, and what its placeholders stand for."""
-    found = _normalized(tensors, "bind extraction")
+    found = _normalized([t.uop for t in tensors], "bind extraction")
     return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
 
 
@@ -234,13 +254,14 @@ def _plan(
     config: PrepareConfig,
     context: str,
     names: _Names | PortNames | None = None,
+    live: frozenset[UOp] | None = None,
 ) -> tuple[ExecutionPlan, Normalization]:
     maybe_sweep()  # what earlier work left behind
     # Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
     was_collecting = gc.isenabled()
     gc.disable()
     try:
-        return _make_plan(pending, config, context, names)
+        return _make_plan(pending, config, context, names, live)
     finally:
         if was_collecting:
             gc.enable()
@@ -251,8 +272,13 @@ def _make_plan(
     config: PrepareConfig,
     context: str,
     names: _Names | PortNames | None,
+    live: frozenset[UOp] | None,
 ) -> tuple[ExecutionPlan, Normalization]:
-    found = _normalized(pending, context)
+    roots: Sequence[UOp] = [t.uop for t in pending]
+    folded: list[Buffer] = []
+    if live is not None:
+        roots, folded = _folded(roots, live, config)
+    found = _normalized(roots, context)
     schedule = _schedule(found, pending[0].device, config)
     if knobs.debug >= 3:
         from svod.tensor.debug import say_schedule
@@ -263,13 +289,39 @@ def _make_plan(
             registry.own_memory(node)
     inputs = input_buffers(found.parameters)
     ready = instantiate(restored(schedule, found), inputs, found.values)
+    constants = Constants()
+    if live is not None:
+        constants = freeze_schedule(ready, {node.sn for node in live}, folded, config)
     ports = names if isinstance(names, PortNames) else None
     if isinstance(names, tuple):
-        ports = _port_names(found, pending, *names)
+        ports = _port_names(found, pending, *names, constants.ids)
     plan = prepare_plan(ready, config, ports)
+    if constants.nbytes:
+        plan.memory = replace(plan.memory, constant_bytes=constants.nbytes)
     if knobs.origins:
         _trace_kernels(plan, schedule, found)
     return plan, found
+
+
+def _folded(
+    roots: Sequence[UOp], live: frozenset[UOp], config: PrepareConfig
+) -> tuple[Sequence[UOp], list[Buffer]]:
+    """The roots with their constant parts computed, and the memory these are in."""
+    from svod.tensor.core import wrap
+    from svod.tensor.freeze import constant_parts
+
+    parts = constant_parts(roots, live)
+    if not parts:
+        return roots, []
+    plan, found = _make_plan([wrap(part, None) for part in parts], config, "freeze", None, None)
+    plan.execute()
+    buffers = plan.output_buffers()
+    mapping = {
+        part: B.view_as(B.new_buffer(b.size, b.dtype, b.device, b), part.shape)
+        for part, b in zip(parts, buffers, strict=True)
+    }
+    note_buffers(found.buffers)
+    return replaced(roots, mapping), buffers
 
 
 def _trace_kernels(plan: ExecutionPlan, schedule: PreSchedule, found: Normalization) -> None:
@@ -282,10 +334,9 @@ def _trace_kernels(plan: ExecutionPlan, schedule: PreSchedule, found: Normalizat
         kernel.origin = lines.get(kernel.id)
 
 
-def _normalized(tensors: Sequence[Tensor], context: str) -> Normalization:
+def _normalized(nodes: Sequence[UOp], context: str) -> Normalization:
     roots: list[UOp] = []
-    for t in tensors:
-        node = t.uop
+    for node in nodes:
         if node.op not in _STORED:
             # Two tensors of zeros are equal nodes, but each gets memory of its own.
             number = len(roots) if _is_constant(node) else None
@@ -322,12 +373,13 @@ def _port_names(
     pending: Sequence[Tensor],
     given: Mapping[UOp, tuple[str, Shape]],
     outputs: Sequence[str] | None,
+    constants: Collection[int],
 ) -> PortNames:
     inputs: dict[int, tuple[str, Shape | None]] = {}
     taken = {name for name, _ in given.values()}
     number = 0
     for node in sorted(found.parameters, key=lambda n: n.sn):
-        if node.op == O.BIND:
+        if node.op == O.BIND or node.sn in constants:
             continue
         if node in given:
             inputs[node.sn] = given[node]

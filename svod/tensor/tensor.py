@@ -184,16 +184,18 @@ class Tensor(
         self,
         *others: Tensor,
         config: Any = None,
-        inputs: dict[str, Tensor] | None = None,
+        inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
         outputs: Sequence[str] | None = None,
+        freeze: bool = False,
     ) -> Any:
         """The plan that computes this tensor; ``plan.execute()`` runs it as often as wanted.
 
         ``inputs={"x": x}`` names buffers that ``plan.bind(x=array)`` or ``plan(x=array)`` replace.
+        ``freeze=True`` makes all other memory constant: weights are folded and packed once.
         """
         from svod.tensor.realize import prepare
 
-        return prepare([self, *others], config, inputs, outputs)
+        return prepare([self, *others], config, inputs, outputs, freeze)
 
     def contiguous(self) -> Tensor:
         """The same values in a buffer of their own once realised."""

@@ -1,0 +1,56 @@
+"""Packing an operand once and for all: for which kernels, and in panels of which width.
+
+In: a kernel as rangeify made it. Out: the argument that its inner loops would best read in panels,
+or whether they do so already. Staging decides whether packing pays within one run; here it is free.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.optimize.actions import merge_adjacent
+from svod.optimize.contraction import (
+    MIN_COLUMNS,
+    MIN_DEPTH,
+    MIN_ROWS,
+    choose_contraction,
+    find_contraction,
+    row_count,
+    stage_columns,
+    tile_of,
+)
+from svod.optimize.graph import extent, stride
+from svod.optimize.machine import Machine
+
+
+def panel_columns(sink: UOp, machine: Machine) -> tuple[int, int]:
+    """Which argument a contraction would best read in panels, and how wide; (-1, 0) for none."""
+    sink = merge_adjacent(sink)
+    found = find_contraction(sink)
+    if found is None or not machine.vector_bytes:
+        return -1, 0
+    columns, last = found.columns, sink.src[0].src[-1]
+    if columns.op != O.LOAD or len(columns.src[0].src) == 3 or found.n != [last]:
+        return -1, 0
+    if stride(sink.src[0].src[0].src[0], last) != 1 or columns.src[0].src[0].op != O.PARAM:
+        return -1, 0
+    if prod(map(extent, found.m)) < MIN_ROWS or extent(last) < MIN_COLUMNS:
+        return -1, 0
+    if prod(map(extent, found.k)) < MIN_DEPTH or columns.dtype.itemsize < 4:
+        return -1, 0
+    width = machine.lanes(columns.dtype.itemsize)
+    vectors, _ = tile_of(extent(last), row_count(found), width)
+    return columns.src[0].src[0].arg.slot, vectors * width
+
+
+def reads_panels(sink: UOp, machine: Machine) -> bool:
+    """Whether a kernel is a contraction that reads packed memory in place."""
+    sink = merge_adjacent(sink)
+    opts = choose_contraction(sink, machine)
+    if [opt.name for opt in opts[:2]] != ["TILE", "STAGE"]:
+        return False
+    axis, tile, block = opts[0].axis, opts[0].amount, opts[1].amount
+    staged = stage_columns(sink, axis, tile, block, machine)
+    return staged is not None and not any(n.op == O.DEFINE_LOCAL for n in staged.toposort())
