@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from svod.base.knobs import knobs
 from svod.base.timing import span
 from svod.dtype import types as dt
@@ -112,24 +114,42 @@ def _is_stored(node: UOp) -> bool:
 
 
 def _is_elementwise_safe(target: UOp, value: UOp) -> bool:
-    """Whether the value reads the target's memory only at the element being written."""
-    view = target
+    """Whether the value reads the target's memory only at the element being written.
+
+    What is stored first, by a kernel of its own, may read all of it.
+    """
+    base = _memory(target)
+    here, elsewhere = {value: None}, {}  # nodes read at the same element, and at any other
+    for node in _growing(here):
+        if node.op in O.ELEMENTWISE:
+            here.update(dict.fromkeys(node.src))
+        elif node is not target:
+            elsewhere[node] = None
+    for node in _growing(elsewhere):
+        if node is base or (node.op == O.ASSIGN and _memory(node) is base):
+            return False
+        if node.op not in _APART:
+            elsewhere.update(dict.fromkeys(node.src))
+    return True
+
+
+def _growing(nodes: dict[UOp, None]) -> Iterator[UOp]:
+    """The nodes in order, also those added on the way."""
+    done = 0
+    while done < len(nodes):
+        for node in list(nodes)[done:]:
+            done += 1
+            yield node
+
+
+_APART = EFFECTS - {O.SCAN}
+
+
+def _memory(view: UOp) -> UOp:
+    """The memory behind a view and what was assigned to it."""
     while view.op in O.MOVEMENT or view.op in (O.ASSIGN, O.AFTER):
         view = view.src[0]
-    base = view
-    seen: set[UOp] = set()
-    found = [value]
-    for node in found:
-        if node is target or node in seen:
-            continue
-        seen.add(node)
-        if node is base:
-            return False
-        if node.op in O.ELEMENTWISE:
-            found.extend(node.src)
-        elif base in node.toposort():
-            return False
-    return True
+    return view
 
 
 __all__ = [

@@ -153,6 +153,28 @@ def test_a_cache_filled_step_by_step() -> None:
     assert np.array_equal(cache.numpy(), want)
 
 
+def test_a_value_read_here_and_elsewhere_is_stored_first() -> None:
+    square = np.arange(16, dtype=np.float32).reshape(4, 4)
+    x = Tensor(square).realize()
+    twice = x * 2
+    x.assign(twice + twice.permute(1, 0)).realize()
+    assert np.array_equal(x.numpy(), square * 2 + square.T * 2)
+
+
+def test_a_stored_value_may_read_what_is_overwritten() -> None:
+    square = np.arange(16, dtype=np.float32).reshape(4, 4)
+    x, other = Tensor(square).realize(), Tensor(square).realize()
+    product = (x @ x).contiguous()
+    other.assign(other + x.sum(0))
+    x.assign(x - product.permute(1, 0) * other)
+    plan = svod.prepare(x)
+    names = [p.kernel.entry_point for p in plan.execute_profiled()]
+    assert not any(name.startswith("copy") for name in names)
+    moved = square + square.sum(0)
+    assert np.array_equal(x.numpy(), square - (square @ square).T * moved)
+    assert np.array_equal(other.numpy(), moved)
+
+
 def test_two_tensors_swap_their_values() -> None:
     x, a = numbers(9)
     y, b = numbers(9)
