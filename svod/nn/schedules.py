@@ -175,7 +175,7 @@ class OneCycleLR(LRScheduler):
         super().__init__(optimizer)
 
     def rate(self, base: float, step: int) -> float:
-        if step >= self.total_steps:
+        if step > self.total_steps:  # a loop over all steps ends with one call more than rates
             raise ConfigError(f"OneCycleLR: step {step} of {self.total_steps}")
         if step <= self.turn:
             return self._between(self.start, self.max_lr, step / self.turn)

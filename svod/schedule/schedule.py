@@ -119,7 +119,8 @@ def _is_elementwise_safe(target: UOp, value: UOp) -> bool:
     What is stored first, by a kernel of its own, may read all of it.
     """
     base = _memory(target)
-    here, elsewhere = {value: None}, {}  # nodes read at the same element, and at any other
+    here: dict[UOp, None] = {value: None}  # nodes read at the element being written
+    elsewhere: dict[UOp, None] = {}
     for node in _growing(here):
         if node.op in O.ELEMENTWISE:
             here.update(dict.fromkeys(node.src))

@@ -22,4 +22,11 @@ def test_the_mlp_learns() -> None:
 
 def test_the_convnet_learns() -> None:
     losses = run("train_convnet.py")
-    assert losses[-1] < 0.4 * losses[0]
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_the_transformer_learns_a_text_by_heart() -> None:
+    module = runpy.run_path(str(EXAMPLES / "train_chars.py"))
+    losses, written = module["main"]()
+    assert losses[0] > 3 and losses[-1] < 0.2
+    assert written == module["TEXT"]

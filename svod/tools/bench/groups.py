@@ -18,6 +18,7 @@ from svod.tools.bench import (
     rewriting,
     startup,
     stress,
+    training,
 )
 from svod.tools.bench.bar import Case, Line, failure
 from svod.tools.bench.measure import empty_folder, fresh
@@ -30,6 +31,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "launch": launch.CASES,
     "memory": memory.CASES,
     "matmul": matmul.CASES,
+    "training": training.CASES,
     "stress": stress.CASES,
     "rewriting": rewriting.CASES,
 }
