@@ -192,6 +192,13 @@ class Knobs:
         affects_codegen=True,
         affects_numerics=True,
     )
+    bf16_dot = _flag(
+        True,
+        "Multiply bfloat16 in pairs with the processor's own instruction, which takes subnormal "
+        "numbers as zero; 0 converts to float32 first.",
+        affects_codegen=True,
+        affects_numerics=True,
+    )
     verify = _flag(False, "Check the graph after every stage.")
     origins = _flag(
         True, "Remember which line of user code made each tensor, for kernels and errors."

@@ -54,6 +54,8 @@ def _accumulate(node: UOp, src: tuple[UOp, ...]) -> UOp:
 
 def step(op: int, total: UOp, value: UOp) -> UOp:
     """One more value folded in; a sum of float products is fused."""
+    if op == O.ADD and value.op == O.DOT:
+        return make(O.DOT, value.dtype, (*value.src, total), value.arg)
     if op == O.ADD and value.op == O.MUL and value.dtype.scalar in (dt.float32, dt.float64):
         return make(O.FMA, value.dtype, (*value.src, total))
     return make(op, total.dtype, (total, value))

@@ -127,6 +127,9 @@ FMOD: Final = 99  # float, C remainder: sign of the dividend
 # -- ternary ----------------------------------------------------------------------------------
 WHERE: Final = 100  # src: (condition, a, b)
 FMA: Final = 101  # a*b+c, one rounding
+# -- words of narrow values, in kernels ----------------------------------------------------------
+DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values; arg says of which:
+#   "bf16" and "i16" hold two, "u8s8" and "s8u8" four. The sum of their products, plus c
 
 MOVEMENT: Final = frozenset({RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP})
 UNARY: Final = frozenset(range(50, 79))
@@ -134,7 +137,7 @@ BINARY_OPS: Final = frozenset(range(80, 100))
 COMPARE: Final = frozenset({LT, LE, EQ, NE})
 TERNARY: Final = frozenset({WHERE, FMA})
 ALU: Final = UNARY | BINARY_OPS | TERNARY
-ELEMENTWISE: Final = ALU | {CAST, BITCAST}
+ELEMENTWISE: Final = ALU | {CAST, BITCAST, DOT}
 COMMUTATIVE: Final = frozenset({ADD, MUL, MAX, MIN, EQ, NE, AND, OR, XOR})
 REDUCTIONS: Final = frozenset({ADD, MUL, MAX, MIN, AND, OR, XOR})
 

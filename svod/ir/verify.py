@@ -518,7 +518,7 @@ def _memory_and_gate(node: UOp) -> str | None:
     memory, offset = _memory_of(node), node.src[1]
     if memory.op not in (O.PARAM, O.DEFINE_LOCAL):
         return f"it points into a {O.NAMES[memory.op]}, not a PARAM or DEFINE_LOCAL"
-    if node.dtype.scalar is not memory.dtype.scalar:
+    if node.dtype.scalar is not memory.dtype.scalar and not _is_word(node.dtype, memory.dtype):
         return f"its dtype is {node.dtype!r}, but the memory holds {memory.dtype!r}"
     if len(node.src) == 3:
         gate = node.src[2].dtype
@@ -534,12 +534,17 @@ def _memory_and_gate(node: UOp) -> str | None:
     return None
 
 
+def _is_word(value: dt.DType, memory: dt.DType) -> bool:
+    """Whether a value is a word of several elements, as DOT takes them."""
+    return value.scalar is dt.uint32 and memory.itemsize < value.scalar.itemsize
+
+
 def _place(node: UOp, value: dt.DType, verb: str) -> str | None:
     place = node.src[0]
     if place.op != O.INDEX:
         return f"it {verb} a {O.NAMES[place.op]}, not an INDEX"
     memory = _memory_of(place).dtype
-    if value.scalar is not memory.scalar:
+    if value.scalar is not memory.scalar and not (verb == "reads" and _is_word(value, memory)):
         return f"it {verb} memory of {memory!r} as {value!r}"
     lanes = place.src[1].dtype.lanes
     if lanes not in (1, value.lanes):
@@ -618,6 +623,19 @@ def _lanes(node: UOp) -> str | None:
     return None
 
 
+def _dot(node: UOp) -> str | None:
+    if node.arg not in _DOTS:
+        return f"{node.arg!r} is not one of {', '.join(_DOTS)}"
+    lanes = node.dtype.lanes
+    if node.dtype is not _DOTS[node.arg].vec(lanes):
+        return f"its sum is {_DOTS[node.arg].vec(lanes)!r}, not {node.dtype!r}"
+    if any(s.dtype is not dt.uint32.vec(lanes) for s in node.src[:2]):
+        return f"it multiplies words of uint32, not {_dtypes(node.src[:2])}"
+    if any(s.dtype is not node.dtype for s in node.src[2:]):
+        return f"it adds {_dtypes(node.src[2:])} to {node.dtype!r}"
+    return None
+
+
 def _element(node: UOp) -> str | None:
     inner = node.src[0].dtype
     if type(node.arg) is not int or not 0 <= node.arg < inner.lanes:
@@ -641,6 +659,7 @@ def _lane_reduce(node: UOp) -> str | None:
     return None
 
 
+_DOTS: Final = {"bf16": dt.float32, "i16": dt.int32, "u8s8": dt.int32, "s8u8": dt.int32}
 _OFFSETS: Final = frozenset({dt.int32, dt.int64})  # what index becomes
 _EFFECTS: Final = frozenset({O.STORE, O.END, O.SINK, O.BARRIER})
 _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
@@ -659,6 +678,7 @@ _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.BARRIER: (0, None, _effect),
     O.BROADCAST: (1, 1, _broadcast),
     O.LANES: (0, 0, _lanes),
+    O.DOT: (2, 3, _dot),
     O.GEP: (1, 1, _element),
     O.VECTORIZE: (1, None, _vectorize),
     O.LANE_REDUCE: (1, 1, _lane_reduce),

@@ -9,9 +9,11 @@ left of that axis. Loops that opts made are named by their position, counted fro
     UPCAST(axis, n)        n steps of an output axis are side by side in registers
     LANE(axis, n)          n steps are the lanes of vectors
     BLOCK(axis, n)         the loop is cut in blocks of n, inside the loops over lanes
+    DOT(axis, n)           n narrow steps of a reduced axis are one word, multiplied at once
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
     SWEEP(axis, n)         sums down n columns wait in scratch memory while rows are read whole
+    STRIP(axis, n)         UPCAST of rows that are packed too, for all panels of a block
     MOVE(position, to)     a loop goes outside the one at another position
     THREAD(position, n)    a loop is split over n cores
 """
@@ -27,11 +29,12 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
 from svod.optimize.columns import sweep_columns, sweep_refusal
-from svod.optimize.contraction import stage_columns
+from svod.optimize.contraction import group_depth, stage_columns
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
 from svod.optimize.rows import keep_rows
+from svod.optimize.strips import has_row_operand, stage_rows
 
 MAX_LANES = 1024
 MAX_COPIES = 256  # of one kernel's body; more only grows the code
@@ -49,8 +52,9 @@ def apply_opts(kernel: UOp, opts: Iterable[Opt], machine: Machine) -> UOp:
         if reason:
             raise OptimizeError(f"{opt} does not fit after {chain(nest.opts)}: {reason}")
         nest.apply(opt)
-    if nest.panels:
-        raise OptimizeError(f"{chain(nest.opts)} has a TILE without a STAGE of the same axis")
+    waiting = nest.waiting()
+    if waiting:
+        raise OptimizeError(f"{chain(nest.opts)} has a {waiting} without a STAGE")
     return renumber(nest.sink)
 
 
@@ -81,13 +85,14 @@ def merge_adjacent(sink: UOp) -> UOp:
 class Nest:
     """A kernel with merged axes, and what has been applied to it."""
 
-    __slots__ = ("blocks", "loops", "machine", "opts", "panels", "sink")
+    __slots__ = ("blocks", "is_grouped", "loops", "machine", "opts", "panels", "sink")
 
     def __init__(self, sink: UOp, machine: Machine) -> None:
         self.sink, self.machine = sink, machine
         self.opts: list[Opt] = []
         self.blocks: list[int] = []  # sizes of the blocks of loops
         self.panels: dict[int, int] = {}  # columns of the panels that wait for a STAGE
+        self.is_grouped = False  # words wait for a STAGE: their instructions need its lanes
         self.loops: dict[int, UOp] = {}  # what is left of each axis
         self._find_loops([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
 
@@ -100,6 +105,10 @@ class Nest:
     def main(self) -> UOp:
         """The store that most of the work is in."""
         return max(self.sink.src, key=lambda e: evaluations(e.src[0]))
+
+    def waiting(self) -> str:
+        """The opt that needs a STAGE after it and has none yet; empty where there is none."""
+        return "DOT" if self.is_grouped else "TILE" if self.panels else ""
 
     def refusal(self, opt: Opt) -> str:
         """Why an opt does not fit; empty where it does."""
@@ -121,6 +130,13 @@ class Nest:
                 return "STAGE needs a TILE of the same axis before it"
             staged = stage_columns(self.sink, opt.axis, width, opt.amount, self.machine)
             return "" if staged is not None else "the kernel is no contraction with these columns"
+        if self.is_grouped and opt.name != "TILE":
+            return "after DOT come TILE and STAGE"
+        if opt.name == "DOT":
+            if self.opts:
+                return "DOT comes before all others"
+            grouped = group_depth(self.sink, opt.axis, opt.amount, self.machine)
+            return "" if grouped is not None else "no instruction multiplies such words"
         return _axis_refusal(self, opt, self.loops[opt.axis])
 
     def _position_refusal(self, opt: Opt) -> str:
@@ -153,7 +169,7 @@ def _axis_refusal(nest: Nest, opt: Opt, r: UOp) -> str:
     shares = any(r in n.ranges for n in inner)
     if opt.name == "UNROLL" and is_output:
         return "UNROLL takes a reduced axis"
-    if opt.name in ("UPCAST", "BLOCK", "TILE") and not is_output:
+    if opt.name in ("UPCAST", "BLOCK", "TILE", "STRIP") and not is_output:
         return f"{opt.name} takes an output axis"
     if opt.name == "LANE":
         if not 2 <= opt.amount <= MAX_LANES:
@@ -169,7 +185,9 @@ def _axis_refusal(nest: Nest, opt: Opt, r: UOp) -> str:
         return "the stores have an order"
     if opt.name != "TILE" and opt.amount > extent(r):
         return f"the axis has {extent(r)} steps"
-    if opt.name in ("UPCAST", "UNROLL"):
+    if opt.name == "STRIP" and not has_row_operand(nest.sink, r):
+        return "STRIP takes a row axis of a contraction after its STAGE"
+    if opt.name in ("UPCAST", "UNROLL", "STRIP"):
         if is_output and shares:
             return "copies would meet in scratch memory"
         if _copies(nest.sink) * opt.amount > MAX_COPIES:
@@ -240,7 +258,20 @@ def _stage(nest: Nest, opt: Opt) -> None:
     width = nest.panels.pop(opt.axis)
     staged = stage_columns(nest.sink, opt.axis, width, opt.amount, nest.machine)
     assert staged is not None
-    nest.sink = merge_adjacent(staged)
+    nest.sink, nest.is_grouped = merge_adjacent(staged), False
+    nest._find_loops(nest.loops)
+
+
+def _dot(nest: Nest, opt: Opt) -> None:
+    grouped = group_depth(nest.sink, opt.axis, opt.amount, nest.machine)
+    assert grouped is not None
+    nest.sink, nest.is_grouped = grouped, True
+    nest._find_loops(nest.loops)
+
+
+def _strip(nest: Nest, opt: Opt) -> None:
+    _cut(nest, opt, AxisKind.UPCAST)
+    nest.sink = stage_rows(nest.sink)
     nest._find_loops(nest.loops)
 
 
@@ -289,9 +320,11 @@ _ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
     "UPCAST": lambda nest, opt: _cut(nest, opt, AxisKind.UPCAST),
     "LANE": _lane,
     "BLOCK": _block,
+    "DOT": _dot,
     "TILE": _tile,
     "STAGE": _stage,
     "SWEEP": _sweep,
+    "STRIP": _strip,
     "MOVE": _move,
     "THREAD": _thread,
 }

@@ -16,6 +16,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub, terms_of
+from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, replace_by_pieces
@@ -47,12 +48,12 @@ def find_contraction(sink: UOp) -> Contraction | None:
         return None
     end = sink.src[0]
     outputs = list(end.src[1:])
-    reductions = [n for n in sink.toposort() if n.op == O.REDUCE]
+    reductions = [n for n in sink.toposort() if n.op == O.REDUCE and not is_offset(n)]
     if len(reductions) != 1 or not outputs or end.src[0].arg == "ordered":
         return None
     node = reductions[0]
     value = node.src[0]
-    if node.arg != O.ADD or value.op != O.MUL:
+    if node.arg != O.ADD or value.op not in (O.MUL, O.DOT):
         return None
     if any(r.src[0].op != O.CONST for r in (*outputs, *node.src[1:])):
         return None
@@ -72,9 +73,18 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         return []
     if prod(map(extent, found.m)) < MIN_ROWS or prod(map(extent, found.n)) < MIN_COLUMNS:
         return []
-    depth = prod(map(extent, found.k))
-    if depth < MIN_DEPTH or not _needs_panel(found, machine):
+    if prod(map(extent, found.k)) < MIN_DEPTH:
         return []
+    opts: list[Opt] = []
+    grouped = choose_dot(found, machine)
+    if grouped is not None:
+        opts.append(grouped)
+        sink = group_depth(sink, grouped.axis, grouped.amount, machine) or sink
+        found = find_contraction(sink)
+        assert found is not None
+    elif not _needs_panel(found, machine):
+        return []
+    depth = prod(map(extent, found.k))
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     joined = joined_columns(sink.src[0], found)
@@ -89,11 +99,40 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
     row = max(found.m, key=extent)
     column = joined[-1].arg.id
+    # Rows that are computed, not only read, are computed once for all panels of a block.
+    keep = "STRIP" if block > 1 and found.rows.op != O.LOAD else "UPCAST"
     return [
+        *opts,
         Opt("TILE", column, tile),
         Opt("STAGE", column, block),
-        Opt("UPCAST", row.arg.id, min(rows, extent(row))),
+        Opt(keep, row.arg.id, min(rows, extent(row))),
     ]
+
+
+def choose_dot(found: Contraction, machine: Machine) -> Opt | None:
+    """Words along the reduced axis that fills them best; None where half would stay empty."""
+    product = found.reduction.src[0]
+    dot = find_dot(product, found.reduction.dtype, found.rows, machine)
+    if dot is None:
+        return None
+    parts = PARTS[dot.kind]
+
+    def fill(r: UOp) -> float:
+        return extent(r) / (-(-extent(r) // parts) * parts)
+
+    axis = max(found.k, key=lambda r: (fill(r), extent(r)))
+    return Opt("DOT", axis.arg.id, parts) if fill(axis) > 0.5 else None
+
+
+def group_depth(sink: UOp, axis: int, parts: int, machine: Machine) -> UOp | None:
+    """The contraction over words of ``parts`` narrow values; None where that does not fit."""
+    found = find_contraction(sink)
+    if found is None or not found.m:
+        return None
+    dot = find_dot(found.reduction.src[0], found.reduction.dtype, found.rows, machine)
+    if dot is None or PARTS[dot.kind] != parts:
+        return None
+    return group(sink, found.reduction, found.rows, axis, machine)
 
 
 def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine) -> UOp | None:
@@ -109,7 +148,8 @@ def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine)
     itemsize = max(4, found.columns.dtype.itemsize)
     if tile % width or panels % block:
         return None
-    cut = _Columns(sink, joined, total, tile, width, block)
+    is_dot = found.reduction.src[0].op == O.DOT
+    cut = _Columns(sink, joined, total, tile, width, block, exact=is_dot)
     sink = cut.apply(sink)
     is_plain = found.columns.op == O.LOAD and len(found.columns.src[0].src) == 2
     if is_plain and cut.is_packed(_column_operand(sink), found.k):
@@ -118,6 +158,7 @@ def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine)
         return None
     else:
         sink = cut.stage(sink, found.columns, found.k)
+    sink = cut.stage_offsets(sink)
     return _panels_outside(sink, found, cut.panel)
 
 
@@ -221,7 +262,15 @@ class _Columns:
     """The columns of a contraction as blocks of panels of lanes, and how a panel is packed."""
 
     def __init__(
-        self, sink: UOp, joined: list[UOp], total: int, tile: int, width: int, block: int
+        self,
+        sink: UOp,
+        joined: list[UOp],
+        total: int,
+        tile: int,
+        width: int,
+        block: int,
+        *,
+        exact: bool,  # one lane axis is one register: instructions that are calls are not split
     ) -> None:
         fresh = 1 + max([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
         self.joined, self.total, self.tile = joined, total, tile
@@ -229,7 +278,8 @@ class _Columns:
         panels = -(-total // tile)
         self.outer, self.panel = _loop(fresh, panels // block), _loop(fresh + 1, block)
         vectors = tile // width
-        if vectors in (1, 2, 4):  # the code generator splits wide vectors of these sizes exactly
+        # The code generator splits wide vectors of these sizes exactly.
+        if vectors == 1 or (vectors in (2, 4) and not exact):
             self.lanes = [_loop(fresh + 2, tile, AxisKind.LANE)]
             self.position = self.lanes[0]
         else:
@@ -285,7 +335,7 @@ class _Columns:
         position, gate, columns, more = self._pack_place(start)
         value = replace_all(operand, {**mapping, **columns})
         if gate is not TRUE:
-            value = _guarded(value, gate)
+            value = guarded(value, gate)
         memory = make(O.DEFINE_LOCAL, operand.dtype, (), LocalArg(_size(axes) * self.tile, 0))
         target = add(mul(_flat(axes, mapping), self.tile), position)
         index = (memory, target) if gate is TRUE else (memory, target, gate)
@@ -298,6 +348,26 @@ class _Columns:
         read = add(mul(_flat(axes, {}), self.tile), self.position)
         load = make(O.LOAD, memory.dtype, (make(O.INDEX, memory.dtype, (packed, read)),))
         return replace_all(sink, {_column_operand(sink): load})
+
+    def stage_offsets(self, sink: UOp) -> UOp:
+        """Sums that depend on the columns alone: kept beside the panels they are made from."""
+        for number, node in enumerate([n for n in sink.toposort() if n.op == O.REDUCE and is_offset(n)]):
+            mapping: dict[UOp, UOp] = {}
+            for r in [self.panel, *self.lanes, *node.src[1:]]:
+                if r.op == O.RANGE:
+                    kind = AxisKind.LOOP if r.arg.kind is AxisKind.UPCAST else r.arg.kind
+                    mapping[r] = make(O.RANGE, dt.index, r.src, RangeArg(self.fresh, kind))
+                    self.fresh += 1
+            size = (extent(self.panel) if self.panel.op == O.RANGE else 1) * self.tile
+            memory = make(O.DEFINE_LOCAL, node.dtype, (), LocalArg(size, 1 + number))
+            place = add(mul(self.panel, self.tile), self.position)
+            target = make(O.INDEX, node.dtype, (memory, replace_all(place, mapping)))
+            store = make(O.STORE, dt.void, (target, replace_all(node, mapping)))
+            loops = [mapping[r] for r in (self.panel, *self.lanes) if r in mapping]
+            kept = make(O.AFTER, node.dtype, (memory, make(O.END, dt.void, (store, *loops))))
+            load = make(O.LOAD, node.dtype, (make(O.INDEX, node.dtype, (kept, place)),))
+            sink = replace_all(sink, {node: load})
+        return sink
 
     def _pack_place(self, start: UOp) -> tuple[UOp, UOp, dict[UOp, UOp], list[UOp]]:
         """Position in the panel, when it exists, the columns there, and the loops over it.
@@ -343,24 +413,11 @@ class _Columns:
 
 def _column_operand(sink: UOp) -> UOp:
     """The operand that moves with the lanes."""
-    (node,) = [n for n in sink.toposort() if n.op == O.REDUCE]
+    (node,) = [n for n in sink.toposort() if n.op == O.REDUCE and not is_offset(n)]
     for s in node.src[0].src:
         if any(r.arg.kind is AxisKind.LANE for r in s.ranges):
             return s
     raise AssertionError("a contraction without columns")
-
-
-def _guarded(value: UOp, gate: UOp) -> UOp:
-    """The value with its memory accesses made only where the gate holds."""
-    done: dict[UOp, UOp] = {}
-    for node in value.toposort():
-        src = tuple([done[s] for s in node.src])
-        if node.op == O.INDEX:
-            test = and_(src[2], gate) if len(src) == 3 else gate
-            done[node] = make(O.INDEX, node.dtype, (src[0], src[1], test))
-        else:
-            done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
-    return done[value]
 
 
 def _size(ranges: list[UOp]) -> int:

@@ -33,8 +33,10 @@ SWEPT = (2, 4, 8, 16)  # rows of a sweep
 SHARES = (1, 2, 4)  # parts per core, for cores that are not equally fast
 
 # Opts of axes are applied in this order, lanes of reduced axes before those of outputs.
-_ORDER = {"KEEP": 0, "TILE": 1, "STAGE": 2, "UNROLL": 3, "UPCAST": 4, "BLOCK": 6, "LANE": 7}
-_ORDER["SWEEP"] = 8
+_ORDER = {
+    "KEEP": 0, "DOT": 0, "TILE": 1, "STAGE": 2, "UNROLL": 3, "UPCAST": 4, "STRIP": 4, "BLOCK": 6,
+    "LANE": 7, "SWEEP": 8,
+}  # fmt: skip
 
 
 def neighbours(kernel: UOp, opts: Sequence[Opt], machine: Machine) -> list[list[Opt]]:
@@ -59,7 +61,7 @@ def _applied(base: UOp, opts: Iterable[Opt], machine: Machine) -> Nest | None:
         if nest.refusal(opt):
             return None
         nest.apply(opt)
-    return None if nest.panels else nest
+    return None if nest.waiting() else nest
 
 
 def _choose_positions(nest: Nest) -> None:

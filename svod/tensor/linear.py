@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
+from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
@@ -25,13 +26,17 @@ if TYPE_CHECKING:
 
 
 def multiply_sum(a: UOp, b: UOp, axes: tuple[int, ...], dtype: Any = None) -> UOp:
-    """The sum of a * b over axes, kept in float32 for narrow floats."""
-    kind = a.dtype
-    if kind is dt.bool_:
+    """The sum of a * b over axes, kept in float32 for narrow floats.
+
+    A wider ``dtype`` is what values are multiplied and added in, not only that of the result.
+    """
+    kind = promote(a.dtype, b.dtype)
+    target = kind if dtype is None else dtype_of(dtype)
+    if kind is dt.bool_ and target is dt.bool_:
         return fold(B.binary(O.AND, a, b), O.OR, axes, False)
-    wide = accumulator(kind)
+    wide = accumulator(promote(kind, target))
     product = B.binary(O.MUL, B.cast(a, wide), B.cast(b, wide))
-    return B.cast(fold(product, O.ADD, axes, False), kind if dtype is None else dtype_of(dtype))
+    return B.cast(fold(product, O.ADD, axes, False), target)
 
 
 def matmul(a: UOp, b: UOp, dtype: Any = None) -> UOp:
@@ -61,7 +66,11 @@ class Linear(Core):
     __slots__ = ()
 
     def matmul(self: Tensor, other: Tensor, *, dtype: Any = None) -> Tensor:
-        """The matrix product over the last two axes; leading axes broadcast."""
+        """The matrix product over the last two axes; leading axes broadcast.
+
+        ``dtype`` is that of the result. Where it is wider than the operands, the sum is kept in
+        it: ``a.matmul(b, dtype=svod.int32)`` of int8 does not wrap at 8 bits.
+        """
         x, y, device = pair(self, other)
         return wrap(matmul(x, y, dtype), device)
 

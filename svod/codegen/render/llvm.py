@@ -13,6 +13,7 @@ from typing import Any
 
 from svod.base.errors import CompileError
 from svod.codegen.linearize import Loop
+from svod.codegen.render.dot import dot_form
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -200,7 +201,7 @@ class LLVMRenderer:
         return name
 
     def _call(self, name: str, result: str, arguments: list[tuple[str, str]]) -> str:
-        kinds = ", ".join([k.replace(" align 1", "") for k, _ in arguments])
+        kinds = ", ".join([k.partition(" align ")[0] for k, _ in arguments])
         self.declarations.add(f"declare {result} @{name}({kinds})")
         text = ", ".join([f"{k} {v}" for k, v in arguments])
         return f"call {result} @{name}({text})"
@@ -238,6 +239,8 @@ class LLVMRenderer:
             self.names[node] = self._cast(node)
         elif op == O.BITCAST:
             self.names[node] = self._bitcast(node)
+        elif op == O.DOT:
+            self.names[node] = self._dot(node)
         else:
             self.names[node] = self._alu(node)
 
@@ -349,7 +352,7 @@ class LLVMRenderer:
         dtype = node.dtype
         lanes = dtype.lanes
         kind = _memory_type(dtype)
-        align = dtype.itemsize
+        align = index.src[0].dtype.itemsize  # a word of several elements lies at any of them
         gate = self._gate(index, lanes)
         if index.arg == "each":
             value = self._gather(index, dtype, gate)
@@ -386,7 +389,7 @@ class LLVMRenderer:
                 f"llvm.masked.gather.{_memory_suffix(dtype)}.v{lanes}p0",
                 kind,
                 [
-                    (f"<{lanes} x ptr> align {dtype.itemsize}", self._each_address(index)),
+                    (f"<{lanes} x ptr> align {index.src[0].dtype.itemsize}", self._each_address(index)),
                     (f"<{lanes} x i1>", mask),
                     (kind, "zeroinitializer"),
                 ],
@@ -478,6 +481,17 @@ class LLVMRenderer:
         old, new = type_name(node.src[0].dtype), type_name(node.dtype)
         value = self._value(node.src[0])
         return value if old == new else self._emit(f"bitcast {old} {value} to {new}")
+
+    def _dot(self, node: UOp) -> str:
+        """The sum of products of words, on vectors of a size that an instruction takes."""
+        form = dot_form(node)
+        a, b = [self._emit(f"bitcast {type_name(s.dtype)} {self._value(s)} to {form.words}")
+                for s in node.src[:2]]  # fmt: skip
+        if form.swaps:
+            a, b = b, a
+        kind = type_name(node.dtype)
+        total = self._value(node.src[2]) if len(node.src) == 3 else "zeroinitializer"
+        return self._emit(self._call(form.name, kind, [(kind, total), (form.words, a), (form.words, b)]))
 
     def _alu(self, node: UOp) -> str:
         op, dtype = node.op, node.dtype

@@ -51,7 +51,18 @@ def host_machine() -> Machine:
         l2_bytes=_cache_bytes(2, 1 << 20),
         stream_bytes=_cache_bytes(3, 32 << 20),
         has_masks=width == 64,
+        dots=_dots(flags, width),
     )
+
+
+def _dots(flags: set[str], width: int) -> frozenset[str]:
+    """Which words of narrow numbers the processor multiplies."""
+    found = set()
+    if width == 64 and "avx512_bf16" in flags:
+        found.add("bf16")
+    if width == 64 and "avx512_vnni" in flags:
+        found |= {"u8s8", "i16"}
+    return frozenset(found)
 
 
 def _cache_bytes(level: int, default: int) -> int:

@@ -1,0 +1,174 @@
+"""Products of narrow numbers by the instructions that multiply and add several at once.
+
+A sum over k of ``P[k] * Q[k]`` of bfloat16 or 8 and 16-bit integers becomes a sum over groups:
+neighbours along k share a 32-bit word, and DOT multiplies two words part by part and adds up.
+Where k does not divide, the last words are filled with zeros. The byte instructions want one
+operand without and one with a sign: where both are alike, the sign bit of the rows is flipped,
+which moves them by 128, and 128 times the sums of the columns are taken off again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from svod.base.knobs import knobs
+from svod.dtype import types as dt
+from svod.dtype.types import DType
+from svod.ir import ops as O
+from svod.ir.args import RangeArg
+from svod.ir.node import UOp, const, make
+from svod.ir.symbolic import TRUE, add, and_, lt, mul, num
+from svod.optimize.graph import extent, replace_all, stride
+from svod.optimize.machine import Machine
+
+SIGN_BITS = 0x80808080
+_BITS = {8: dt.uint8, 16: dt.uint16}
+_BYTES = {dt.uint8: "u8", dt.int8: "s8"}
+PARTS = {"bf16": 2, "i16": 2, "u8s8": 4, "s8u8": 4}  # narrow values of one word
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """How a product of two narrow operands is done. Sums of integers wrap, so 32 bits serve all."""
+
+    kind: str  # argument of the DOT, for the operands in the order of the product
+    dtype: DType  # of the sum
+    operands: tuple[UOp, UOp]  # as narrow as they are
+    flips: bool  # the rows change their sign bit
+
+
+def find_dot(product: UOp, total: DType, rows: UOp, machine: Machine) -> Dot | None:
+    """The instruction for a sum of products; None where there is none, or it is not wanted."""
+    if product.op != O.MUL:
+        return None
+    first, second = map(_narrow, product.src)
+    kinds = (first.dtype, second.dtype)
+    if kinds == (dt.bfloat16, dt.bfloat16):
+        wanted = total is dt.float32 and knobs.bf16_dot and "bf16" in machine.dots
+        return Dot("bf16", dt.float32, (first, second), False) if wanted else None
+    if total.kind not in "iu" or total.bits > 32:
+        return None
+    if dt.int16 in kinds and {*kinds, dt.int16} <= {*_BYTES, dt.int16}:
+        if "i16" not in machine.dots:
+            return None
+        return Dot("i16", dt.int32, (_as_int16(first), _as_int16(second)), False)
+    if not set(kinds) <= set(_BYTES) or "u8s8" not in machine.dots:
+        return None
+    flips = first.dtype is second.dtype
+    names = [_BYTES[k] for k in kinds]
+    if flips:
+        place = 0 if product.src[0] is rows else 1
+        names[place] = "u8" if names[place] == "s8" else "s8"
+    return Dot("".join(names), dt.int32, (first, second), flips)
+
+
+def _as_int16(value: UOp) -> UOp:
+    return value if value.dtype is dt.int16 else make(O.CAST, dt.int16, (value,))
+
+
+def _narrow(value: UOp) -> UOp:
+    """The operand before it was widened without loss."""
+    while value.op == O.CAST and _keeps_value(value.src[0].dtype, value.dtype):
+        value = value.src[0]
+    return value
+
+
+def _keeps_value(old: DType, new: DType) -> bool:
+    if old.kind == "f":
+        return old is dt.bfloat16 and new is dt.float32
+    if old.kind not in "iu" or new.kind not in "iu":
+        return False
+    (low, high), (least, most) = dt.integer_limits(old), dt.integer_limits(new)
+    return least <= low and high <= most
+
+
+def group(sink: UOp, reduction: UOp, rows: UOp, axis: int, machine: Machine) -> UOp | None:
+    """The kernel with the sum over ``axis`` done in words; None where that does not fit."""
+    loops = [r for r in reduction.src[1:] if r.arg.id == axis]
+    product = reduction.src[0]
+    found = find_dot(product, reduction.dtype, rows, machine)
+    if found is None or not loops or loops[0].src[0].op != O.CONST:
+        return None
+    depth, parts = loops[0], PARTS[found.kind]
+    steps = make(O.RANGE, dt.index, (num(-(-extent(depth) // parts)),), RangeArg(axis, depth.arg.kind))
+    words = [_word(x, depth, steps, parts) for x in found.operands]
+    place = 0 if product.src[0] is rows else 1
+    ranges = [steps if r is depth else r for r in reduction.src[1:]]
+    if found.flips:
+        words[place] = make(O.XOR, dt.uint32, (words[place], const(SIGN_BITS, dt.uint32)))
+    total = _sum(found, words, ranges)
+    if found.flips:
+        words[place] = const(SIGN_BITS, dt.uint32)
+        total = make(O.SUB, dt.int32, (total, _sum(found, words, ranges)))
+    if reduction.dtype is not found.dtype:
+        total = make(O.CAST, reduction.dtype, (total,))
+    return replace_all(sink, {reduction: total})
+
+
+def is_offset(reduction: UOp) -> bool:
+    """Whether a sum takes off what flipped signs have added: it multiplies with a constant."""
+    value = reduction.src[0]
+    return value.op == O.DOT and any(s.op == O.CONST for s in value.src)
+
+
+def _sum(found: Dot, words: list[UOp], ranges: list[UOp]) -> UOp:
+    dot = make(O.DOT, found.dtype, tuple(words), found.kind)
+    return make(O.REDUCE, found.dtype, (dot, *ranges), O.ADD)
+
+
+def _word(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
+    """The values at steps * parts and after it as one word."""
+    start = mul(steps, parts)
+    size = extent(depth)
+    if _lies_along(value, depth) and size % parts == 0:
+        memory, offset = value.src[0].src
+        place = make(O.INDEX, dt.uint32, (memory, replace_all(offset, {depth: start})))
+        return make(O.LOAD, dt.uint32, (place,))
+    word: UOp | None = None
+    bits = value.dtype.bits
+    for part in range(parts):
+        place = add(start, num(part))
+        gate = TRUE if part < size % parts or size % parts == 0 else lt(place, size)
+        piece = _bits(_where(replace_all(value, {depth: place}), gate))
+        if part:
+            shift = const(part * bits, dt.uint32)
+            piece = make(O.SHL, dt.uint32, (piece, shift))
+        word = piece if word is None else make(O.OR, dt.uint32, (word, piece))
+    assert word is not None
+    return word
+
+
+def _lies_along(value: UOp, depth: UOp) -> bool:
+    """Whether neighbours along the depth are neighbours in memory, read as they are."""
+    return value.op == O.LOAD and len(value.src[0].src) == 2 and stride(value.src[0], depth) == 1
+
+
+def _bits(value: UOp) -> UOp:
+    unsigned = _BITS[value.dtype.bits]
+    if value.dtype is not unsigned:
+        value = make(O.BITCAST, unsigned, (value,))
+    return make(O.CAST, dt.uint32, (value,))
+
+
+def _where(value: UOp, gate: UOp) -> UOp:
+    """The value where the gate holds, else zero; outside, no memory is read."""
+    if gate is TRUE:
+        return value
+    inside = guarded(value, gate)
+    if inside.op == O.LOAD:  # gives zero by itself
+        return inside
+    zero = const(0.0 if value.dtype.kind == "f" else 0, value.dtype)
+    return make(O.WHERE, value.dtype, (gate, inside, zero))
+
+
+def guarded(value: UOp, gate: UOp) -> UOp:
+    """The value with its memory accesses made only where the gate holds."""
+    done: dict[UOp, UOp] = {}
+    for node in value.toposort():
+        src = tuple([done[s] for s in node.src])
+        if node.op == O.INDEX:
+            test = and_(src[2], gate) if len(src) == 3 else gate
+            done[node] = make(O.INDEX, node.dtype, (src[0], src[1], test))
+        else:
+            done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[value]

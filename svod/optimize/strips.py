@@ -1,0 +1,139 @@
+"""Strips of rows, packed: what the register tile takes of the row operand, once per block.
+
+In: a staged contraction whose rows have an UPCAST axis. Out: the same, with the row operand of
+each tile computed into scratch memory before the panels of the block are gone through. Whatever
+a row costs (conversions, words of narrow values, a function), it is paid once per block.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind, LocalArg, RangeArg
+from svod.ir.node import UOp, make
+from svod.ir.symbolic import TRUE, ZERO, add, idiv, lt, mod, mul, num
+from svod.optimize.dots import guarded, is_offset
+from svod.optimize.graph import extent, replace_all, stride
+
+LINE_BYTES = 64
+PAGE_BYTES = 4096  # rows at such a distance would meet in the same few places of a cache
+LANE_BYTES = 64
+FIRST_LOCAL = 16  # number of the first scratch memory of a strip
+
+
+def has_row_operand(sink: UOp, r: UOp) -> bool:
+    """Whether r is a row axis of a contraction that has its columns in lanes."""
+    return all(
+        r not in end.src[1:] or any(r in x.ranges for x in [_operand(end)] if x is not None)
+        for end in sink.src
+    )
+
+
+def stage_rows(sink: UOp) -> UOp:
+    """Every store's row operand read from a packed strip."""
+    ends = []
+    for number, end in enumerate(sink.src):
+        operand = _operand(end)
+        if operand is None or operand.op == O.CONST:
+            ends.append(end)
+            continue
+        fresh = 1 + max([n.arg.id for n in make(O.SINK, dt.void, (*sink.src, *ends)).toposort() if n.op == O.RANGE])
+        load = _Strip(end, operand, fresh, FIRST_LOCAL + number).load()
+        ends.append(replace_all(end, {operand: load}))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+def _operand(end: UOp) -> UOp | None:
+    """The operand of the contraction that is the same for all lanes."""
+    sums = [n for n in end.toposort() if n.op == O.REDUCE and not is_offset(n)]
+    if len(sums) != 1 or sums[0].src[0].op not in (O.MUL, O.DOT):
+        return None
+    found = [s for s in sums[0].src[0].src if not any(_is_lane(r) for r in s.ranges)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_lane(r: UOp) -> bool:
+    return r.op == O.RANGE and r.arg.kind is AxisKind.LANE
+
+
+class _Strip:
+    """The packed rows of one tile: where each value lies, and the loops that fill it."""
+
+    def __init__(self, end: UOp, operand: UOp, fresh: int, number: int) -> None:
+        (self.sum,) = [n for n in end.toposort() if n.op == O.REDUCE and operand in n.src[0].src]
+        self.operand, self.fresh, self.number = operand, fresh, number
+        self.depth = [r for r in self.sum.src[1:] if r in operand.ranges]
+        self.rows = [r for r in end.src[1:] if r in operand.ranges and r.arg.kind is AxisKind.UPCAST]
+        self.copies = prod(map(extent, self.rows))
+        self.size = prod(map(extent, self.depth))
+        indices = [n for n in operand.toposort() if n.op == O.INDEX]
+        # Rows that are neighbours in memory stay neighbours, else the steps along the depth do.
+        self.across = bool(self.rows) and any(stride(i, self.rows[-1]) == 1 for i in indices)
+
+    def load(self) -> UOp:
+        """A read of what the strip holds."""
+        dtype = self.operand.dtype
+        pitch = _pitch(self.copies if self.across else self.size, dtype.itemsize, self.across)
+        lines = self.size if self.across else self.copies
+        memory = make(O.DEFINE_LOCAL, dtype, (), LocalArg(lines * pitch, self.number))
+        inner, outer = self.depth, self.rows
+        if self.across:
+            inner, outer = outer, inner
+        store = self._store(memory, inner, outer, pitch)
+        packed = make(O.AFTER, dtype, (memory, store))
+        place = add(mul(_flat(outer), pitch), _flat(inner))
+        return make(O.LOAD, dtype, (make(O.INDEX, dtype, (packed, place)),))
+
+    def _store(self, memory: UOp, inner: list[UOp], outer: list[UOp], pitch: int) -> UOp:
+        """All values of the strip, in lanes along the inner axes."""
+        values = {r: self._range(extent(r), AxisKind.LOOP) for r in outer}
+        loops = [r for r in values.values() if r is not ZERO]
+        line = _flat(list(values.values()))
+        size = prod(map(extent, inner))
+        lanes = LANE_BYTES // memory.dtype.itemsize
+        lanes = min(lanes, 1 << (size - 1).bit_length())
+        place, gate = ZERO, TRUE
+        if size > 1:
+            blocks = -(-size // lanes)
+            if blocks > 1:
+                block = self._range(blocks, AxisKind.LOOP)
+                loops.append(block)
+                place = mul(block, lanes)
+            lane = self._range(lanes, AxisKind.LANE)
+            loops.append(lane)
+            place = add(place, lane)
+            gate = TRUE if size % lanes == 0 else lt(place, size)
+        rest = place
+        for r in reversed(inner):
+            values[r] = rest if r is inner[0] else mod(rest, extent(r))
+            rest = idiv(rest, extent(r))
+        value = replace_all(self.operand, values)
+        target: tuple[UOp, ...] = (memory, add(mul(line, pitch), place))
+        if gate is not TRUE:
+            value, target = guarded(value, gate), (*target, gate)
+        store = make(O.STORE, dt.void, (make(O.INDEX, memory.dtype, target), value))
+        return make(O.END, dt.void, (store, *loops))
+
+    def _range(self, size: int, kind: AxisKind) -> UOp:
+        if size == 1:
+            return ZERO
+        self.fresh += 1
+        return make(O.RANGE, dt.index, (num(size),), RangeArg(self.fresh, kind))
+
+
+def _pitch(size: int, itemsize: int, across: bool) -> int:
+    """Elements from line to line: not a power of two apart, where lines are long."""
+    line = LINE_BYTES // itemsize
+    if across or size < line:
+        return size
+    whole = -(-size // line) * line
+    return whole + line if whole * itemsize % (PAGE_BYTES // 4) == 0 else whole
+
+
+def _flat(ranges: list[UOp]) -> UOp:
+    total = ZERO
+    for r in ranges:
+        total = add(mul(total, extent(r) if r.op == O.RANGE else 1), r)
+    return total
