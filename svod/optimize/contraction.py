@@ -99,14 +99,22 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
     row = max(found.m, key=extent)
     column = joined[-1].arg.id
-    # Rows that are computed, not only read, are computed once for all panels of a block.
-    keep = "STRIP" if block > 1 and found.rows.op != O.LOAD else "UPCAST"
+    keep = "UPCAST" if block == 1 or _reads_along(found.rows, found.k) else "STRIP"
     return [
         *opts,
         Opt("TILE", column, tile),
         Opt("STAGE", column, block),
         Opt(keep, row.arg.id, min(rows, extent(row))),
     ]
+
+
+def _reads_along(rows: UOp, depth: list[UOp]) -> bool:
+    """Whether the row operand is only read, from memory that lies along the depth."""
+    if rows.op != O.LOAD or len(rows.src[0].src) == 3:
+        return False
+    index = rows.src[0]
+    elements = max(1, index.dtype.itemsize // index.src[0].dtype.itemsize)
+    return any(stride(index, k) == elements for k in depth)
 
 
 def choose_dot(found: Contraction, machine: Machine) -> Opt | None:
@@ -351,7 +359,9 @@ class _Columns:
 
     def stage_offsets(self, sink: UOp) -> UOp:
         """Sums that depend on the columns alone: kept beside the panels they are made from."""
-        for number, node in enumerate([n for n in sink.toposort() if n.op == O.REDUCE and is_offset(n)]):
+        for number, node in enumerate(
+            [n for n in sink.toposort() if n.op == O.REDUCE and is_offset(n)]
+        ):
             mapping: dict[UOp, UOp] = {}
             for r in [self.panel, *self.lanes, *node.src[1:]]:
                 if r.op == O.RANGE:

@@ -90,7 +90,9 @@ def group(sink: UOp, reduction: UOp, rows: UOp, axis: int, machine: Machine) -> 
     if found is None or not loops or loops[0].src[0].op != O.CONST:
         return None
     depth, parts = loops[0], PARTS[found.kind]
-    steps = make(O.RANGE, dt.index, (num(-(-extent(depth) // parts)),), RangeArg(axis, depth.arg.kind))
+    steps = make(
+        O.RANGE, dt.index, (num(-(-extent(depth) // parts)),), RangeArg(axis, depth.arg.kind)
+    )
     words = [_word(x, depth, steps, parts) for x in found.operands]
     place = 0 if product.src[0] is rows else 1
     ranges = [steps if r is depth else r for r in reduction.src[1:]]

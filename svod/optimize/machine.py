@@ -16,7 +16,7 @@ class Machine:
     l2_bytes: int = 1 << 20
     stream_bytes: int = 32 << 20  # data beyond this does not stay in cache
     has_masks: bool = True  # cheap masked loads and stores
-    dots: frozenset[str] = frozenset()  # the kinds of DOT there are instructions for
+    dots: tuple[str, ...] = ()  # the kinds of DOT there are instructions for
 
     def lanes(self, itemsize: int) -> int:
         return max(1, self.vector_bytes // itemsize)

@@ -39,7 +39,13 @@ def stage_rows(sink: UOp) -> UOp:
         if operand is None or operand.op == O.CONST:
             ends.append(end)
             continue
-        fresh = 1 + max([n.arg.id for n in make(O.SINK, dt.void, (*sink.src, *ends)).toposort() if n.op == O.RANGE])
+        fresh = 1 + max(
+            [
+                n.arg.id
+                for n in make(O.SINK, dt.void, (*sink.src, *ends)).toposort()
+                if n.op == O.RANGE
+            ]
+        )
         load = _Strip(end, operand, fresh, FIRST_LOCAL + number).load()
         ends.append(replace_all(end, {operand: load}))
     return make(O.SINK, dt.void, tuple(ends))
@@ -65,7 +71,9 @@ class _Strip:
         (self.sum,) = [n for n in end.toposort() if n.op == O.REDUCE and operand in n.src[0].src]
         self.operand, self.fresh, self.number = operand, fresh, number
         self.depth = [r for r in self.sum.src[1:] if r in operand.ranges]
-        self.rows = [r for r in end.src[1:] if r in operand.ranges and r.arg.kind is AxisKind.UPCAST]
+        self.rows = [
+            r for r in end.src[1:] if r in operand.ranges and r.arg.kind is AxisKind.UPCAST
+        ]
         self.copies = prod(map(extent, self.rows))
         self.size = prod(map(extent, self.depth))
         indices = [n for n in operand.toposort() if n.op == O.INDEX]

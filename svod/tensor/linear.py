@@ -17,7 +17,17 @@ from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
-from svod.tensor.core import Core, accumulator, axes_of, axis_of, integer, nodes_of, pair, wrap
+from svod.tensor.core import (
+    Core,
+    accumulator,
+    axes_of,
+    axis_of,
+    common_device,
+    integer,
+    nodes_of,
+    pair,
+    wrap,
+)
 from svod.tensor.pieces import transpose
 from svod.tensor.reductions import fold
 
@@ -60,6 +70,13 @@ def matmul(a: UOp, b: UOp, dtype: Any = None) -> UOp:
     return B.reshape(found, shape)
 
 
+def _operands(a: Tensor, b: Any) -> tuple[UOp, UOp, str | None]:
+    """Both nodes as narrow as they are, and their device: the product itself widens them."""
+    if isinstance(b, Core):
+        return a.uop, b.uop, common_device(a._device, b._device)
+    return pair(a, b)
+
+
 class Linear(Core):
     """matmul, linear, outer products and relatives."""
 
@@ -71,11 +88,11 @@ class Linear(Core):
         ``dtype`` is that of the result. Where it is wider than the operands, the sum is kept in
         it: ``a.matmul(b, dtype=svod.int32)`` of int8 does not wrap at 8 bits.
         """
-        x, y, device = pair(self, other)
+        x, y, device = _operands(self, other)
         return wrap(matmul(x, y, dtype), device)
 
     def __matmul__(self: Tensor, other: Tensor) -> Tensor:
-        x, y, device = pair(self, other)
+        x, y, device = _operands(self, other)
         return wrap(matmul(x, y), device)
 
     def __rmatmul__(self: Tensor, other: Any) -> Tensor:

@@ -20,6 +20,7 @@ GOOD = {
     "SVOD_OPT_CACHE_MAX": ("17", 17),
     "SVOD_MEMORY_PLANNER": ("pool", "remap"),
     "SVOD_OPTIMIZE": ("0", False),
+    "SVOD_BF16_DOT": ("0", False),
     "SVOD_VERIFY": ("yes", True),
     "SVOD_BEAM": ("4", 4),
     "SVOD_ORIGINS": ("0", False),
@@ -34,6 +35,7 @@ BAD = {
     "SVOD_DISABLE_SCHEDULE_CACHE": ["10"],
     "SVOD_MEMORY_PLANNER": ["clever"],
     "SVOD_OPTIMIZE": ["x"],
+    "SVOD_BF16_DOT": ["half"],
     "SVOD_VERIFY": ["x"],
     "SVOD_BEAM": ["-2", "wide"],
     "SVOD_TUNED": ["x"],
@@ -180,7 +182,7 @@ def test_many_threads_leave_no_scope_behind() -> None:
 
 def test_every_knob_that_affects_codegen_changes_the_key_and_no_other_does() -> None:
     base = codegen_key()
-    assert base == "optimize=True;beam=0;tuned=True"
+    assert base == "optimize=True;bf16_dot=True;beam=0;tuned=True"
     for knob in all_knobs():
         text, value = GOOD[knob.name]
         assert value != knob.default

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import svod
 from svod import Tensor
+from svod.base.knobs import knobs
 from tests.fuzz.check import WAYS, Way, compiling, evaluated
-from tests.schedule.graphs import bodies, code
+from tests.schedule.graphs import MACHINE, bodies, code
 
 SIZES = (8, 9, 13, 15, 16, 17, 24, 31, 33, 48, 63, 64, 65, 97, 130)
 DTYPES = ("float32", "float32", "float32", "float16", "float64", "int32", "uint8")
+NARROW = ("bfloat16", "bfloat16", "float16", "int8", "int8", "uint8", "int16")
+INTEGERS = ("int8", "uint8", "int16")
 BLOCKS = {
     "default": {},
     "blocks": {"l2_bytes": 4096, "cores": 2},
@@ -23,19 +29,26 @@ BLOCKS = {
 
 
 def data(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Small whole numbers: sums of products are exact in any order."""
-    values = rng.integers(-4, 5, shape)
-    return (values + 4 if dtype == "uint8" else values).astype(dtype)
+    """Small whole numbers: sums of products are exact in any order. Integers may wrap."""
+    if dtype in ("int8", "uint8", "int16"):
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    return rng.integers(-4, 5, shape).astype(bfloat16 if dtype == "bfloat16" else dtype)
 
 
-def matmul_case(pick: random.Random, rng: np.random.Generator) -> Tensor:
+def matmul_case(
+    pick: random.Random, rng: np.random.Generator, dtypes: tuple[str, ...] = DTYPES
+) -> Tensor:
     """A product of operands seen through transposes, pads, slices, casts and arithmetic."""
     m, n, k = (pick.choice(SIZES) for _ in range(3))
     batch = pick.choice(((), (), (3,), (2, 2)))
-    dtype = pick.choice(DTYPES)
+    dtype = other = pick.choice(dtypes)
+    if dtypes is NARROW and dtype in INTEGERS:
+        other = pick.choice(INTEGERS)
     a = operand(pick, rng, (*batch, m, k), dtype)
-    b = operand(pick, rng, (*pick.choice((batch, ())), k, n), dtype)
-    return epilogue(pick, rng, a @ b, dtype)
+    b = operand(pick, rng, (*pick.choice((batch, ())), k, n), other)
+    wide = svod.int32 if dtype in INTEGERS and pick.random() < 0.7 else None
+    return epilogue(pick, rng, a.matmul(b, dtype=wide), dtype)
 
 
 def operand(
@@ -77,15 +90,24 @@ def epilogue(pick: random.Random, rng: np.random.Generator, x: Tensor, dtype: st
     return x
 
 
-def convolution_case(pick: random.Random, rng: np.random.Generator) -> Tensor:
+def convolution_case(
+    pick: random.Random, rng: np.random.Generator, dtype: str = "float32"
+) -> Tensor:
     """A convolution with stride, dilation, padding and groups, as windows under a sum."""
     channels, filters = pick.choice((1, 3, 4, 8)), pick.choice((8, 12, 17))
     height, width = pick.choice((7, 12, 17, 30)), pick.choice((8, 15, 16, 33))
     x = Tensor(data(rng, (pick.choice((1, 2)), channels, height, width), "float32"))
-    w = Tensor(data(rng, (filters, channels, 3, pick.choice((1, 3))), "float32"))
+    w = Tensor(data(rng, (filters, channels, 3, pick.choice((1, 3))), dtype))
     stride, padding = pick.choice((1, 1, 2)), pick.choice((0, 1, 1))
     y = svod.Tensor.conv2d(x, w, stride=stride, padding=padding)
-    return epilogue(pick, rng, y, "float32")
+    return epilogue(pick, rng, y, dtype)
+
+
+def make_narrow_case(seed: int) -> Tensor:
+    pick, rng = random.Random(seed), np.random.default_rng(seed)
+    if pick.random() < 0.65:
+        return matmul_case(pick, rng, NARROW)
+    return convolution_case(pick, rng, pick.choice(NARROW))
 
 
 def make_case(seed: int) -> Tensor:
@@ -93,13 +115,15 @@ def make_case(seed: int) -> Tensor:
     return matmul_case(pick, rng) if pick.random() < 0.65 else convolution_case(pick, rng)
 
 
-def failure(seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
+def failure(
+    seed: int, monkeypatch: pytest.MonkeyPatch, make: Callable[[int], Tensor] = make_case
+) -> str | None:
     """The first way of compiling that gives other values."""
-    want = evaluated(make_case(seed))
+    want = evaluated(make(seed))
     for name, machine in BLOCKS.items():
         monkeypatch.setitem(WAYS, name, Way(machine=machine, thread_work=500.0))
         with compiling(name):
-            got = make_case(seed).numpy()
+            got = make(seed).numpy()
         if got.dtype != want.dtype or not np.array_equal(got, want):
             return f"{name}: {int((got != want).sum())} of {got.size} elements differ"
     return None
@@ -112,7 +136,64 @@ def test_random_contractions(first: int, monkeypatch: pytest.MonkeyPatch) -> Non
         assert wrong is None, f"contraction {seed}, {wrong}"
 
 
+@pytest.mark.parametrize("first", range(0, 48, 8))
+def test_random_contractions_of_narrow_numbers(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(first, first + 8):
+        wrong = failure(seed, monkeypatch, make_narrow_case)
+        assert wrong is None, f"contraction {seed}, {wrong}"
+
+
 def test_panels_are_staged() -> None:
     x = Tensor(np.ones((1, 8, 12, 12), np.float32))
     (body,) = bodies(x.conv2d(Tensor(np.ones((16, 8, 3, 3), np.float32)), padding=1))
     assert {o.name for o in code(body).opts} >= {"TILE", "STAGE", "UPCAST"}
+
+
+def options(x: Tensor, *dots: str) -> list[str]:
+    (body,) = bodies(x)
+    return [o.name for o in code(body, replace(MACHINE, dots=dots)).opts]
+
+
+NARROW_PRODUCTS = {
+    "bf16": ("bfloat16", "bfloat16", None),
+    "i16": ("int16", "int16", svod.int32),
+    "u8s8": ("uint8", "int8", svod.int32),
+    "s8s8": ("int8", "int8", svod.int32),
+    "s8 alone": ("int8", "int8", None),
+}
+
+
+@pytest.mark.parametrize("name", NARROW_PRODUCTS)
+def test_narrow_products_use_the_instructions_there_are(name: str) -> None:
+    left, right, dtype = NARROW_PRODUCTS[name]
+    rng = np.random.default_rng(0)
+    a, b = Tensor(data(rng, (32, 48), left)), Tensor(data(rng, (48, 32), right))
+    kind = {"s8s8": "u8s8", "s8 alone": "u8s8"}.get(name, name)
+    product = a.matmul(b, dtype=dtype)
+    assert "DOT" in options(product, kind)
+    assert "DOT" not in options(product, *{"bf16", "i16", "u8s8"} - {kind})
+
+
+def test_a_knob_keeps_bfloat16_products_in_float32() -> None:
+    a = Tensor(np.ones((32, 32), bfloat16))
+    with knobs.scope(bf16_dot=False):
+        assert "DOT" not in options(a @ a, "bf16")
+
+
+def test_subnormal_bfloat16_counts_where_the_knob_says_so() -> None:
+    tiny, huge = np.full((16, 16), 1e-39, bfloat16), np.full((16, 16), 1e38, bfloat16)
+    want = tiny.astype(np.float64) @ huge.astype(np.float64)
+    with knobs.scope(bf16_dot=False):
+        got = Tensor(tiny).matmul(Tensor(huge), dtype=svod.float32).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ("int8", "int16", "bfloat16"))
+def test_a_store_of_one_lane_leaves_its_neighbour_alone(dtype: str) -> None:
+    """The last row of one batch ends where the first of the next, of another core, begins."""
+    rng = np.random.default_rng(0)
+    a, b = data(rng, (3, 64, 16), "float32"), data(rng, (3, 16, 33), "float32")
+    kind = getattr(svod, dtype)
+    with compiling("threads"):
+        got = (Tensor(a).cast(kind).realize() @ Tensor(b).cast(kind).realize()).numpy()
+    assert (got == (a @ b)).all()

@@ -14,6 +14,7 @@ from typing import Any
 from svod.base.errors import CompileError
 from svod.codegen.linearize import Loop
 from svod.codegen.render.dot import dot_form
+from svod.codegen.render.masks import only_lane
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -338,6 +339,16 @@ class LLVMRenderer:
         kind = type_name(offsets.dtype)
         return self._emit(f"getelementptr {scalar}, ptr {memory}, {kind} {self._value(offsets)}")
 
+    def _memory_lane(self, index: UOp, lane: int) -> str:
+        """The place of one lane of a vector access."""
+        if index.arg == "each":
+            places = self._each_address(index)
+            return self._emit(
+                f"extractelement <{index.src[1].dtype.lanes} x ptr> {places}, i64 {lane}"
+            )
+        scalar = _memory_type(index.src[0].dtype.scalar)
+        return self._emit(f"getelementptr {scalar}, ptr {self._address(index)}, i64 {lane}")
+
     def _gate(self, index: UOp, lanes: int) -> str | None:
         if len(index.src) < 3:
             return None
@@ -389,7 +400,10 @@ class LLVMRenderer:
                 f"llvm.masked.gather.{_memory_suffix(dtype)}.v{lanes}p0",
                 kind,
                 [
-                    (f"<{lanes} x ptr> align {index.src[0].dtype.itemsize}", self._each_address(index)),
+                    (
+                        f"<{lanes} x ptr> align {index.src[0].dtype.itemsize}",
+                        self._each_address(index),
+                    ),
                     (f"<{lanes} x i1>", mask),
                     (kind, "zeroinitializer"),
                 ],
@@ -405,6 +419,13 @@ class LLVMRenderer:
         value = self._value(source)
         if dtype.scalar is dt.bool_:
             value = self._emit(f"zext {type_name(dtype)} {value} to {kind}")
+        lane = only_lane(index, lanes)
+        if lane is not None:
+            # LLVM writes a truncated value in its old width where a mask is known to have one lane.
+            one, memory = self._memory_lane(index, lane), _memory_type(dtype.scalar)
+            part = self._emit(f"extractelement {kind} {value}, i64 {lane}")
+            self.lines.append(f"  store {memory} {part}, ptr {one}, align {align}")
+            return
         gate = self._gate(index, lanes)
         if index.arg == "each":
             mask = gate or constant(True, dt.bool_.vec(lanes))
@@ -491,7 +512,9 @@ class LLVMRenderer:
             a, b = b, a
         kind = type_name(node.dtype)
         total = self._value(node.src[2]) if len(node.src) == 3 else "zeroinitializer"
-        return self._emit(self._call(form.name, kind, [(kind, total), (form.words, a), (form.words, b)]))
+        return self._emit(
+            self._call(form.name, kind, [(kind, total), (form.words, a), (form.words, b)])
+        )
 
     def _alu(self, node: UOp) -> str:
         op, dtype = node.op, node.dtype

@@ -55,14 +55,12 @@ def host_machine() -> Machine:
     )
 
 
-def _dots(flags: set[str], width: int) -> frozenset[str]:
+def _dots(flags: set[str], width: int) -> tuple[str, ...]:
     """Which words of narrow numbers the processor multiplies."""
-    found = set()
-    if width == 64 and "avx512_bf16" in flags:
-        found.add("bf16")
-    if width == 64 and "avx512_vnni" in flags:
-        found |= {"u8s8", "i16"}
-    return frozenset(found)
+    if width != 64:
+        return ()
+    bf16 = ("bf16",) if "avx512_bf16" in flags else ()
+    return (*bf16, "i16", "u8s8") if "avx512_vnni" in flags else bf16
 
 
 def _cache_bytes(level: int, default: int) -> int:
