@@ -17,7 +17,7 @@ from svod.ir.args import AxisKind
 from svod.ir.node import UOp
 from svod.optimize.actions import Nest, merge_adjacent
 from svod.optimize.columns import reductions_down, sweep_refusal, swept_opts
-from svod.optimize.contraction import find_contraction, joined_columns
+from svod.optimize.contraction import choose_dot, find_contraction, joined_columns
 from svod.optimize.graph import extent
 from svod.optimize.heuristics import choose_plain, choose_threads, lane_first
 from svod.optimize.machine import Machine
@@ -125,7 +125,7 @@ def _amounts(base: UOp, name: str, axis: int, machine: Machine) -> list[int]:
     if name == "UNROLL":
         full = [size] if 2 <= size <= 16 else []
         return sorted({*[n for n in STEPS if n <= size], *full})
-    if name == "UPCAST":
+    if name in ("UPCAST", "STRIP"):
         return [n for n in COPIES if n <= size]
     return [n for n in BLOCKS if 2 * n <= size] if name == "BLOCK" else []
 
@@ -152,7 +152,9 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
     row = max(found.m, key=extent)
     tile = {o.name: o.amount for o in body if o.axis == axis}
-    rest = [o for o in body if o.name not in ("TILE", "STAGE")]
+    first = [o for o in body if o.name == "DOT"]
+    rest = [o for o in body if o.name not in ("DOT", "TILE", "STAGE")]
+    words = choose_dot(found, machine)
     if "TILE" in tile:
         columns = tile["TILE"] * tile["STAGE"]
         for vectors in PANEL_VECTORS:
@@ -160,19 +162,33 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
             wanted = max(1, columns // (vectors * width))
             near = _divisor(panels, wanted)
             for block in sorted({1, near, _divisor(panels, 2 * near), _divisor(panels, near // 2)}):
-                yield [Opt("TILE", axis, vectors * width), Opt("STAGE", axis, block), *rest]
+                panel = [Opt("TILE", axis, vectors * width), Opt("STAGE", axis, block)]
+                yield [*first, *panel, *rest]
+        yield from _other_rows(body)
+        if words is not None and not first:
+            yield [words, *body]
         plain = Nest(base, machine)
         choose_plain(plain)
         yield plain.opts
         return
+    first = [] if words is None else [words]
     for vectors in PANEL_VECTORS:
         panels = -(-total // (vectors * width))
         for rows in PANEL_ROWS:
             yield [
+                *first,
                 Opt("TILE", axis, vectors * width),
                 Opt("STAGE", axis, _divisor(panels, max(1, panels // machine.cores))),
                 Opt("UPCAST", row.arg.id, min(rows, extent(row))),
             ]
+
+
+def _other_rows(body: list[Opt]) -> Iterator[list[Opt]]:
+    """Rows packed in strips instead of read where they are, and the other way round."""
+    other = {"UPCAST": "STRIP", "STRIP": "UPCAST"}
+    for place, opt in enumerate(body):
+        if opt.name in other:
+            yield [*body[:place], replace(opt, name=other[opt.name]), *body[place + 1 :]]
 
 
 def _sweeps(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 import numpy as np
 
 import svod
 from svod import Tensor
+from svod.device.cpu.host import host_machine
 from svod.ir.node import UOp
 from svod.optimize.actions import apply_opts
 from svod.optimize.beam import BeamConfig, Candidate, Drop
@@ -18,7 +20,7 @@ from svod.runtime.search import CandidateBench
 from svod.runtime.search_pool import WorkerPool
 from tests.schedule.graphs import bodies
 
-MACHINE = Machine(vector_bytes=64, registers=32, cores=2)
+MACHINE = Machine(vector_bytes=64, registers=32, cores=2, dots=host_machine().dots)
 LIMITS = BeamConfig(width=2, seconds=5.0, compile_seconds=30.0, max_uops=100_000)
 
 
@@ -44,11 +46,18 @@ KERNELS = {
     "matmul": lambda: floats(17, 33) @ floats(33, 65),
     "turned matmul": lambda: floats(24, 40) @ floats(48, 40).permute(1, 0),
     "batched": lambda: floats(3, 16, 20) @ floats(3, 20, 16),
+    "words of bfloat16": lambda: floats(17, 34).bfloat16() @ floats(34, 65).bfloat16(),
+    "signed bytes": lambda: _bytes(19, 37).matmul(_bytes(37, 256), dtype=svod.int32),
+    "strips": lambda: (floats(40, 24) + 1) @ floats(24, 256),
     "softmax": lambda: softmax(6, 70),
     "padded": image_product,
     "short sums": lambda: floats(4, 3, 100).sum(1),
     "run-time size": lambda: _sized().sum(1),
 }
+
+
+def _bytes(*shape: int) -> Tensor:
+    return Tensor((np.arange(prod(shape)) % 7 - 3).astype(np.int8).reshape(shape))
 
 
 def _sized() -> Tensor:

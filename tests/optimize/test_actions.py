@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,6 +118,10 @@ REFUSED = [
     ([Opt("THREAD", 0, 1)], "the loop is too short"),
     ([Opt("MOVE", 0, 1)], "the loop is outside already"),
     ([Opt("KEEP", 1)], "there is nothing to keep"),
+    ([Opt("DOT", 2, 2)], "no instruction multiplies such words"),
+    ([Opt("STRIP", 0, 4)], "STRIP takes a row axis of a contraction after its STAGE"),
+    ([Opt("TILE", 1, 16), Opt("STAGE", 1, 5), Opt("STRIP", 2, 2)], "STRIP takes an output axis"),
+    ([Opt("UPCAST", 0, 2), Opt("DOT", 2, 2)], "DOT comes before all others"),
 ]
 
 
@@ -124,6 +129,15 @@ REFUSED = [
 def test_an_opt_that_does_not_fit_is_refused_with_the_reason(opts: list[Opt], reason: str) -> None:
     with pytest.raises(OptimizeError, match=reason):
         apply_opts(loops_of(body_of("matmul")), opts, MACHINE)
+
+
+def test_words_wait_for_a_stage() -> None:
+    machine = replace(MACHINE, dots=("bf16",))
+    kernel = loops_of(body_of("words of bfloat16"))
+    with pytest.raises(OptimizeError, match="has a DOT without a STAGE"):
+        apply_opts(kernel, [Opt("DOT", 2, 2)], machine)
+    with pytest.raises(OptimizeError, match="after DOT come TILE and STAGE"):
+        apply_opts(kernel, [Opt("DOT", 2, 2), Opt("LANE", 1, 16)], machine)
 
 
 @pytest.mark.parametrize(
