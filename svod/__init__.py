@@ -43,6 +43,8 @@ __array_api_version__ = "2024.12"
 # Names from elsewhere, loaded when they are asked for: module, and what in it ("" for itself).
 _LAZY = {
     "knobs": ("svod.base.knobs", "knobs"),
+    "linalg": ("svod.tensor.linalg", ""),
+    "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
     "errors": ("svod.base.errors", ""),
     "nn": ("svod.nn", ""),
     "testing": ("svod.testing", ""),
@@ -57,7 +59,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name.startswith("__") and name not in _LAZY:
         raise AttributeError(f"module 'svod' has no attribute {name!r}")
     if name in _LAZY:
         module, attribute = _LAZY[name]

@@ -12,6 +12,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from svod.base.errors import ConfigError, UnsupportedError
@@ -101,7 +102,7 @@ def run_custom_function(
     kind: str, attrs: tuple[object, ...], buffers: Sequence[Buffer], values: Mapping[str, int]
 ) -> None:
     """Call the implementation of a kind, or raise `UnsupportedError` with that kind."""
-    function = _registry.get(kind)
+    function = _registry.get(kind) or _built_in(kind)
     if function is None:
         known = "Svod knows this kind but has" if kind in KNOWN_KINDS else "there is"
         raise UnsupportedError(
@@ -110,6 +111,18 @@ def run_custom_function(
             kind,
         )
     function(buffers, attrs, values)
+
+
+def _built_in(kind: str) -> CustomFunction | None:
+    """The implementation of a kind that Svod brings, loaded when a plan first calls it."""
+    if not kind.startswith("linalg."):
+        return None
+    from svod.runtime import host_linalg
+
+    if kind not in host_linalg.KINDS:
+        return None
+    with _lock:
+        return _registry.setdefault(kind, CustomFunction(kind, partial(host_linalg.run, kind)))
 
 
 def _implementation(kind: str, given: Any, var_names: tuple[str, ...]) -> CustomFunction:

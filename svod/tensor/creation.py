@@ -47,19 +47,19 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
     return _filled((shape,), getattr(fill_value, "item", lambda: fill_value)(), dtype, device)
 
 
-def zeros(*shape: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+def zeros(shape: Any = (), *more: int, dtype: Any = None, device: str | None = None) -> Tensor:
     """Zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``, float32 unless told otherwise."""
-    return _filled(shape, 0.0, dtype, device)
+    return _filled((shape, *more), 0.0, dtype, device)
 
 
-def ones(*shape: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+def ones(shape: Any = (), *more: int, dtype: Any = None, device: str | None = None) -> Tensor:
     """Ones: ``ones(2, 3)`` or ``ones((2, 3))``, float32 unless told otherwise."""
-    return _filled(shape, 1.0, dtype, device)
+    return _filled((shape, *more), 1.0, dtype, device)
 
 
-def empty(*shape: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+def empty(shape: Any = (), *more: int, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor whose values nobody should rely on; they are zeros."""
-    return _filled(shape, 0.0, dtype, device)
+    return _filled((shape, *more), 0.0, dtype, device)
 
 
 def _like(x: Tensor, value: Scalar, dtype: Any, device: str | None) -> Tensor:
@@ -69,23 +69,23 @@ def _like(x: Tensor, value: Scalar, dtype: Any, device: str | None) -> Tensor:
 
 
 def full_like(
-    x: Tensor, fill_value: Scalar, *, dtype: Any = None, device: str | None = None
+    x: Tensor, /, fill_value: Scalar, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """A tensor of the shape, dtype and device of another with one value everywhere."""
     return _like(x, fill_value, dtype, device)
 
 
-def zeros_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Zeros of the shape, dtype and device of another tensor."""
     return _like(x, 0, dtype, device)
 
 
-def ones_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Ones of the shape, dtype and device of another tensor."""
     return _like(x, 1, dtype, device)
 
 
-def empty_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
+def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor like another whose values nobody should rely on; they are zeros."""
     return _like(x, 0, dtype, device)
 
@@ -174,7 +174,7 @@ def logspace(start: float, end: float, steps: int, base: float = 10.0, **options
 
 
 def eye(
-    n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, device: str | None = None
+    n: int, m: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """A matrix with ones on the k-th diagonal: ``eye(3)``."""
     rows = integer(n, "rows")

@@ -67,22 +67,37 @@ def divide(a: Tensor, b: Any, swap: bool = False) -> Tensor:
 
 
 def _float_modulo(x: UOp, y: UOp) -> UOp:
-    """Remainder with the sign of the divisor."""
+    """Remainder with the sign of the divisor, also when it is zero."""
     rest = B.binary(O.FMOD, x, y)
     zero = const(0.0, x.dtype)
-    differ = B.binary(O.XOR, B.binary(O.LT, rest, zero), B.binary(O.LT, y, zero))
+    below = B.binary(O.LT, y, zero)
+    up = B.binary(O.ADD, rest, zero)  # -0 becomes 0
+    down = B.unary(O.NEG, B.binary(O.ADD, B.unary(O.NEG, rest), zero))
+    differ = B.binary(O.XOR, B.binary(O.LT, rest, zero), below)
     wrong = B.binary(O.AND, B.binary(O.NE, rest, zero), differ)
-    return B.where(wrong, B.binary(O.ADD, rest, y), rest)
+    return B.where(wrong, B.binary(O.ADD, rest, y), B.where(below, down, up))
 
 
 def _float_floor_divide(x: UOp, y: UOp) -> UOp:
-    """The quotient that fits the remainder: 1.0 // 0.1 is 9, though 1.0 / 0.1 rounds to 10."""
-    exact = B.binary(O.DIV, B.binary(O.SUB, x, _float_modulo(x, y)), y)
+    """The quotient that fits the remainder: 1.0 // 0.1 is 9, though 1.0 / 0.1 rounds to 10.
+
+    As the array API says: an infinity divided by a number stays one, a number divided by an
+    infinity is 0 or -1, and a zero has the sign of the quotient.
+    """
+    zero, one = const(0.0, x.dtype), const(1.0, x.dtype)
+    rest = B.binary(O.FMOD, x, y)
+    exact = B.binary(O.DIV, B.binary(O.SUB, x, rest), y)
+    differ = B.binary(O.XOR, B.binary(O.LT, rest, zero), B.binary(O.LT, y, zero))
+    below = B.binary(O.AND, B.binary(O.NE, rest, zero), differ)
+    exact = B.where(below, B.binary(O.SUB, exact, one), exact)
     down = B.unary(O.FLOOR, exact)
     high = B.binary(O.LT, const(0.5, x.dtype), B.binary(O.SUB, exact, down))
-    near = B.where(high, B.binary(O.ADD, down, const(1.0, x.dtype)), down)
-    by_zero = B.binary(O.EQ, y, const(0.0, x.dtype))
-    return B.where(by_zero, B.binary(O.DIV, x, y), near)
+    near = B.where(high, B.binary(O.ADD, down, one), down)
+    quotient = B.binary(O.DIV, x, y)
+    near = B.where(B.binary(O.EQ, near, zero), B.binary(O.MUL, quotient, zero), near)
+    infinite = B.binary(O.EQ, B.unary(O.ABS, x), const(float("inf"), x.dtype))
+    plain = B.binary(O.OR, infinite, B.binary(O.EQ, y, zero))
+    return B.where(plain, quotient, near)
 
 
 def floor_divide(a: Tensor, b: Any, swap: bool = False) -> Tensor:

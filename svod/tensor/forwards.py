@@ -68,6 +68,7 @@ def _forward(name: str, method: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "svod"
     function.__doc__ = called.__doc__
+    function.__wrapped__ = called  # type: ignore[attr-defined]  # where the signature is read
     return function
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
-from svod.dtype.convert import dtype_of
-from svod.dtype.convert import finfo as finfo
-from svod.dtype.convert import iinfo as iinfo
+from svod.dtype.convert import FloatInfo, IntegerInfo, dtype_of
+from svod.dtype.convert import finfo as _finfo
+from svod.dtype.convert import iinfo as _iinfo
 from svod.dtype.promotion import result_type as _result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
@@ -42,7 +42,6 @@ from svod.tensor.forwards import FORWARDS
 from svod.tensor.host import import_dlpack
 from svod.tensor.jit import jit as jit
 from svod.tensor.joining import concatenate as _concatenate
-from svod.tensor.joining import stack as _stack
 from svod.tensor.linear import einsum as einsum
 from svod.tensor.random import Generator as Generator
 from svod.tensor.random import bernoulli as bernoulli
@@ -56,12 +55,11 @@ from svod.tensor.random import randn as randn
 from svod.tensor.random import randn_like as randn_like
 from svod.tensor.random import randperm as randperm
 from svod.tensor.scan import scan as scan
+from svod.tensor.standard import STANDARD
 from svod.tensor.tensor import Tensor
 from svod.tensor.variable import Variable
 
 cat = spelled(_concatenate)
-concat = cat
-stack = spelled(_stack)
 tensor = Tensor
 
 
@@ -109,6 +107,16 @@ def can_cast(from_: Any, to: Any, /) -> bool:
     source = from_.dtype if isinstance(from_, Tensor) else dtype_of(from_)
     target = dtype_of(to)
     return _result_type(source, target) is target
+
+
+def finfo(type: Any, /) -> FloatInfo:
+    """Limits of a float dtype, given itself or as a tensor of it."""
+    return _finfo(type.dtype if isinstance(type, Tensor) else dtype_of(type))
+
+
+def iinfo(type: Any, /) -> IntegerInfo:
+    """Limits of an integer dtype, given itself or as a tensor of it."""
+    return _iinfo(type.dtype if isinstance(type, Tensor) else dtype_of(type))
 
 
 _KINDS: dict[str, Callable[[DType], bool]] = {
@@ -162,27 +170,9 @@ def std(
     return x.std(axis, correction, keepdims)
 
 
-@spelled
-def expand_dims(x: Tensor, /, axis: Any = 0) -> Tensor:
-    """x with a new axis of size 1."""
-    return x.unsqueeze(axis)
-
-
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The last two axes exchanged."""
     return x.mT
-
-
-@spelled
-def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element repeated, as np.repeat; a tensor of counts is read now."""
-    return x.repeat_interleave(repeats, axis)
-
-
-@spelled
-def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices along an axis, without it."""
-    return x.unbind(axis)
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -215,15 +205,6 @@ def diff(
         before = found.narrow(place, 0, max(size - 1, 0)) if size else found
         found = after ^ before if found.dtype is dt.bool_ else after - before
     return found
-
-
-def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """The places of elements that are not zero, one tensor per axis; x is read now."""
-    import numpy as np
-
-    if not x.ndim:
-        raise ShapeError("nonzero needs at least 1 axis")
-    return tuple([Tensor(i) for i in np.nonzero(x.numpy())])
 
 
 @spelled
@@ -295,7 +276,18 @@ def is_tensor(value: object, /) -> bool:
 
 
 _HIDDEN = {  # what this file uses but does not offer
-    *("Any", "Axis", "Callable", "DType", "Sequence", "ShapeError", "axis_of", "dtype_of"),
+    *(
+        "Any",
+        "Axis",
+        "Callable",
+        "DType",
+        "Sequence",
+        "FloatInfo",
+        "IntegerInfo",
+        "ShapeError",
+        "axis_of",
+        "dtype_of",
+    ),
     *("import_dlpack", "spelled"),
 }
 NAMESPACE: dict[str, Any] = {
@@ -306,4 +298,5 @@ NAMESPACE: dict[str, Any] = {
         for name, value in globals().items()
         if callable(value) and not name.startswith("_") and name not in _HIDDEN
     },
+    **STANDARD,
 }

@@ -249,11 +249,24 @@ class Host(Core):
         found = self.numpy()
         return found if dtype is None else found.astype(dtype, copy=False)
 
-    def __dlpack__(self: Tensor, **options: Any) -> Any:
+    def __dlpack__(
+        self: Tensor,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         from svod.device.dlpack import to_dlpack
 
-        buffer = _shared_buffer(self)
-        return to_dlpack(buffer, self.shape, **options)
+        return to_dlpack(
+            _shared_buffer(self),
+            self.shape,
+            stream=stream,
+            max_version=max_version,
+            dl_device=dl_device,
+            copy=copy,
+        )
 
     def __dlpack_device__(self: Tensor) -> tuple[int, int]:
         from svod.device.dlpack import dlpack_device

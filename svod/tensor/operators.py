@@ -172,7 +172,8 @@ class Operators(Core):
         a, b = wrap(float_node(x), device).abs(), wrap(float_node(y), device).abs()
         large, small = a.maximum(b), a.minimum(b)
         ratio = select((large == 0) | (large == float("inf")), 0.0, small / large)
-        return large * (ratio * ratio + 1).sqrt()
+        found = large * (ratio * ratio + 1).sqrt()
+        return select((a == float("inf")) | (b == float("inf")), float("inf"), found)
 
     def logaddexp(self: Tensor, other: Operand) -> Tensor:
         """log(exp(self) + exp(other))."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from svod.base.errors import DTypeError, ShapeError
+from svod.base.errors import DeviceError, DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
 from svod.dtype.types import DType
@@ -53,6 +53,7 @@ class Count(int):
         return self.shape if dim is None else self.shape[real_axis(dim, self.shape, "size")]
 
 
+_STANDARD_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 _MEMORY = (O.BUFFER, O.BUFFER_VIEW, O.AFTER)
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not down
 
@@ -167,8 +168,9 @@ class Tensor(
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         import svod
 
-        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-            raise ShapeError(f"array API version {api_version!r} is not supported")
+        if api_version not in (None, *_STANDARD_VERSIONS):
+            known = ", ".join(_STANDARD_VERSIONS)
+            raise ShapeError(f"array API version {api_version!r} is not supported: {known}")
         return svod
 
     # -- computing -----------------------------------------------------------------------------
@@ -233,7 +235,11 @@ class Tensor(
             return wrap(found.uop, where)
         return wrap(B.copy(found.uop, where), where)
 
-    to_device = to
+    def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
+        """On another device."""
+        if stream is not None:
+            raise DeviceError(f"to_device: devices have no streams here, got stream={stream!r}")
+        return self.to(device=device)
 
     def cpu(self) -> Tensor:
         """On the CPU."""

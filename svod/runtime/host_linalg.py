@@ -1,0 +1,115 @@
+"""Factorisations of matrices, computed on the host by NumPy's LAPACK inside a plan.
+
+A factorisation is a custom function of kind ``linalg.<name>``. Its attributes are the shapes of
+the inputs and the options; its result is one vector with all parts one after the other, which
+the tensor side cuts up again. ``parts`` gives the shapes of those parts without computing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from svod.base.errors import ExecutionError
+from svod.device.buffer import Buffer
+
+PREFIX: Final = "linalg."
+
+Array: TypeAlias = NDArray[Any]
+Shape: TypeAlias = tuple[int, ...]
+
+
+def _cholesky(x: Array) -> tuple[Array, ...]:
+    return (np.linalg.cholesky(x),)
+
+
+def _inv(x: Array) -> tuple[Array, ...]:
+    return (np.linalg.inv(x),)
+
+
+def _solve(a: Array, b: Array) -> tuple[Array, ...]:
+    return (np.linalg.solve(a, b),)
+
+
+def _det(x: Array) -> tuple[Array, ...]:
+    return (np.linalg.det(x),)
+
+
+def _slogdet(x: Array) -> tuple[Array, ...]:
+    return tuple(np.linalg.slogdet(x))
+
+
+def _eigh(x: Array) -> tuple[Array, ...]:
+    return tuple(np.linalg.eigh(x))
+
+
+def _svd(x: Array, full: bool) -> tuple[Array, ...]:
+    return tuple(np.linalg.svd(x, full_matrices=full))
+
+
+def _qr(x: Array, mode: str) -> tuple[Array, ...]:
+    return tuple(np.linalg.qr(x, mode))
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
+    "cholesky": _cholesky,
+    "inv": _inv,
+    "solve": _solve,
+    "det": _det,
+    "slogdet": _slogdet,
+    "eigh": _eigh,
+    "svd": _svd,
+    "qr": _qr,
+}
+
+
+def parts(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> list[Shape]:
+    """The shapes of the results, in the order in which they are stored."""
+    *lead, m, n = shapes[0]
+    batch = tuple(lead)
+    small = min(m, n)
+    if name == "solve":
+        return [tuple(shapes[1])]
+    if name in ("cholesky", "inv"):
+        return [(*batch, m, n)]
+    if name in ("det", "slogdet"):
+        return [batch] * (2 if name == "slogdet" else 1)
+    if name == "eigh":
+        return [(*batch, n), (*batch, m, n)]
+    if name == "svd":
+        rows, columns = (m, n) if options[0] else (small, small)
+        return [(*batch, m, rows), (*batch, small), (*batch, columns, n)]
+    inner = m if options[0] == "complete" else small
+    return [(*batch, m, inner), (*batch, inner, n)]
+
+
+def compute(name: str, arrays: Sequence[Array], options: tuple[object, ...]) -> Array:
+    """All parts of the result, one after the other."""
+    try:
+        found = _FUNCTIONS[name](*arrays, *options)
+    except np.linalg.LinAlgError as error:
+        shapes = " and ".join([str(a.shape) for a in arrays])
+        raise ExecutionError(f"{name} of shape {shapes}: {error}") from None
+    dtype = arrays[0].dtype
+    return np.concatenate([np.asarray(f, dtype).reshape(-1) for f in found])
+
+
+def run(
+    kind: str, buffers: Sequence[Buffer], attrs: tuple[Any, ...], values: Mapping[str, int]
+) -> None:
+    """The implementation of every kind: read the inputs, compute, write the result."""
+    shapes, options = attrs
+    arrays = [b.copyout().reshape(s) for b, s in zip(buffers[1:], shapes, strict=True)]
+    buffers[0].copyin(compute(kind.removeprefix(PREFIX), arrays, options))
+
+
+def size_of(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> int:
+    """How many elements all parts have together."""
+    return sum([prod(s) for s in parts(name, shapes, options)])
+
+
+KINDS: Final = tuple([PREFIX + name for name in _FUNCTIONS])

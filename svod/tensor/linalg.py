@@ -1,0 +1,454 @@
+"""``svod.linalg``: the linear algebra extension of the array API standard.
+
+Products, norms and traces are graphs like any other. Factorisations (cholesky, qr, svd, eigh,
+inv, solve, det) run on the host through LAPACK when the plan reaches them, one matrix after the
+other over the leading axes, and have gradients. 16-bit floats are computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from math import inf, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.dtype.convert import finfo
+from svod.ir import build as B
+from svod.ir.node import is_symbolic
+from svod.runtime.host_linalg import PREFIX, compute, parts, size_of
+from svod.tensor.autograd import custom_gradient
+from svod.tensor.core import Axis, axes_of, axis_of, float_node, pair, spelled, tensor_of, wrap
+from svod.tensor.creation import eye
+from svod.tensor.custom import custom_function
+from svod.tensor.elementwise import select
+from svod.tensor.tensor import Tensor
+
+__all__ = [
+    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve",
+    "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues in ascending order, and the eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class QRResult(NamedTuple):
+    """An orthogonal and an upper triangular matrix."""
+
+    Q: Tensor
+    R: Tensor
+
+
+class SlogdetResult(NamedTuple):
+    """The sign of a determinant and the logarithm of its size."""
+
+    sign: Tensor
+    logabsdet: Tensor
+
+
+class SVDResult(NamedTuple):
+    """Left singular vectors, singular values in descending order, right ones transposed."""
+
+    U: Tensor
+    S: Tensor
+    Vh: Tensor
+
+
+# -- factorisations ----------------------------------------------------------------------------
+
+
+def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
+    """The lower triangular L with L @ L.T = x, or with ``upper`` its transpose.
+
+    Only the lower triangle of x is read; x must be positive definite.
+    """
+    (found,) = _factors(_cholesky, "cholesky", _square(x, "cholesky"))
+    return found.mT if upper else found
+
+
+def inv(x: Tensor, /) -> Tensor:
+    """The inverse of square matrices."""
+    return _factors(_inv, "inv", _square(x, "inv"))[0]
+
+
+def det(x: Tensor, /) -> Tensor:
+    """The determinant of square matrices."""
+    return _factors(_det, "det", _square(x, "det"))[0]
+
+
+def slogdet(x: Tensor, /) -> SlogdetResult:
+    """The sign of the determinant and the logarithm of its size, which do not overflow."""
+    return SlogdetResult(*_factors(_slogdet, "slogdet", _square(x, "slogdet")))
+
+
+def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The x with x1 @ x = x2; a vector x2 is one right-hand side, a matrix one per column."""
+    a, b, device = pair(_square(x1, "solve"), _floats(x2, "solve"))
+    left, right = wrap(a, device), wrap(b, device)
+    is_vector = right.ndim == 1
+    if is_vector:
+        right = right.unsqueeze(-1)
+    if right.ndim < 2 or right.shape[-2] != left.shape[-1]:
+        raise ShapeError(f"solve: {x1.shape} and {x2.shape} do not fit together")
+    lead = B.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    left = left.expand((*lead, *left.shape[-2:]))
+    right = right.expand((*lead, *right.shape[-2:]))
+    (found,) = _factors(_solve, "solve", left, right)
+    return found.squeeze(-1) if is_vector else found
+
+
+def eigh(x: Tensor, /) -> EighResult:
+    """Eigenvalues and eigenvectors of symmetric matrices; the lower triangle is read."""
+    return EighResult(*_factors(_eigh, "eigh", _square(x, "eigh")))
+
+
+def eigvalsh(x: Tensor, /) -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending."""
+    return eigh(x).eigenvalues
+
+
+def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
+    """U, S, Vh with x = U @ diag(S) @ Vh; without full_matrices only the vectors that count."""
+    return SVDResult(*_factors(_svd, "svd", _matrices(x, "svd"), bool(full_matrices)))
+
+
+def svdvals(x: Tensor, /) -> Tensor:
+    """The singular values, descending."""
+    return svd(x, full_matrices=False).S
+
+
+def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
+    """Q with orthogonal columns and an upper triangular R with Q @ R = x."""
+    if mode not in ("reduced", "complete"):
+        raise ShapeError(f"qr: mode is 'reduced' or 'complete', not {mode!r}")
+    return QRResult(*_factors(_qr, "qr", _matrices(x, "qr"), mode))
+
+
+def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+    """The pseudo-inverse; singular values below rtol times the largest count as zero."""
+    left, values, right = svd(x, full_matrices=False)
+    if 0 in x.shape[-2:]:
+        return wrap(B.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, values.dtype), x._device)
+    counts = values > _limit(values, x, rtol)
+    scale = select(counts, 1.0 / select(counts, values, 1.0), 0.0)
+    return (right.mT * scale.unsqueeze(-2)) @ left.mT
+
+
+def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
+    """How many singular values are above rtol times the largest."""
+    values = svdvals(x)
+    if 0 in x.shape[-2:]:
+        return wrap(B.full(x.shape[:-2], 0, dt.int64), x._device)
+    return (values > _limit(values, x, rtol)).sum(-1)
+
+
+def _limit(values: Tensor, x: Tensor, rtol: Any) -> Tensor:
+    share = max(x.shape[-2:]) * finfo(values.dtype).eps if rtol is None else rtol
+    if not isinstance(share, (int, float)):
+        share = tensor_of(share, x).unsqueeze(-1)
+    return values.amax(-1, True) * share
+
+
+# -- products ----------------------------------------------------------------------------------
+
+
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The matrix product over the last two axes; leading axes broadcast."""
+    return x1 @ x2
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """The last two axes exchanged."""
+    return x.mT
+
+
+def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """All products of two vectors."""
+    return x1.outer(x2)
+
+
+@spelled
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
+    """The sum of products over pairs of axes: a count, or two lists of axes."""
+    return x1.tensordot(x2, axes)
+
+
+@spelled
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The sum of products over one axis, which counts from the back."""
+    return x1.vecdot(x2, axis)
+
+
+@spelled
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The cross product of vectors of three elements; the other axes broadcast."""
+    a, b, device = pair(x1, x2)
+    for t in (x1, x2):
+        if not t.ndim or t.shape[axis_of(axis, t.ndim)] != 3:
+            raise ShapeError(f"cross needs 3 elements on axis {axis}: {x1.shape}, {x2.shape}")
+    shape = B.broadcast_shapes(a.shape, b.shape)
+    place = axis_of(axis, min(x1.ndim, x2.ndim)) - min(x1.ndim, x2.ndim) if axis < 0 else axis
+    left, right = wrap(a, device).expand(shape), wrap(b, device).expand(shape)
+    return left.cross(right, place)
+
+
+def matrix_power(x: Tensor, n: int, /) -> Tensor:
+    """A square matrix multiplied with itself n times; a negative n takes the inverse."""
+    if n < 0:
+        return inv(x).matrix_power(-n)
+    return _square_shape(x, "matrix_power").matrix_power(n)
+
+
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
+    """The diagonal of the last two axes."""
+    return _at_least_matrix(x, "diagonal").diagonal(offset, -2, -1)
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
+    """The sum of the diagonal of the last two axes."""
+    return diagonal(x, offset=offset).sum(-1, dtype=dtype)
+
+
+# -- norms -------------------------------------------------------------------------------------
+
+
+@spelled
+def vector_norm(
+    x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2
+) -> Tensor:
+    """The norm of the elements over axes, as of one vector."""
+    found = x.norm(ord, axes_of(axis, x.ndim), True)
+    if keepdims:
+        return found
+    axes = axes_of(axis, x.ndim)
+    return found.reshape([n for i, n in enumerate(x.shape) if i not in axes])
+
+
+@spelled
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
+    """The norm of matrices: "fro", "nuc", 1, 2, inf or their negatives."""
+    matrix = _matrices(x, "matrix_norm")
+    if ord in ("fro", None):
+        found = (matrix * matrix).sum((-2, -1)).sqrt()
+    elif ord in ("nuc", 2, -2):
+        values = svdvals(matrix)
+        fold: dict[Any, Callable[..., Tensor]] = {
+            "nuc": values.sum, 2: values.amax, -2: values.amin,
+        }  # fmt: skip
+        found = fold[ord](-1)
+    elif ord in (1, -1, inf, -inf):
+        assert isinstance(ord, (int, float))
+        sums = matrix.abs().sum(-2 if abs(ord) == 1 else -1)
+        found = sums.amax(-1) if ord > 0 else sums.amin(-1)
+    else:
+        raise ShapeError(f"matrix_norm: ord is 'fro', 'nuc', 1, 2, inf or -1, -2, -inf, not {ord}")
+    return found.unsqueeze((-2, -1)) if keepdims else found
+
+
+# -- the host functions as tensors -------------------------------------------------------------
+
+
+def _factors(function: Callable[..., Tensor], name: str, *args: Any) -> list[Tensor]:
+    """The parts of a factorisation, cut from the one vector the host writes."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    options = tuple([a for a in args if not isinstance(a, Tensor)])
+    shapes = tuple([t.shape for t in tensors])
+    pieces = parts(name, shapes, options)
+    kind = tensors[0].dtype
+    if kind.bits < 32:
+        args = tuple([a.cast(dt.float32) if isinstance(a, Tensor) else a for a in args])
+    if 0 in [prod(s) for s in shapes]:  # nothing to read: LAPACK's answer is known now
+        arrays = [np.empty(s, np.float64) for s in shapes]
+        flat = Tensor(compute(name, arrays, options), dtype=kind, device=tensors[0]._device)
+    else:
+        flat = function(*args)
+    return [p.cast(kind) for p in _cut(flat, pieces)]
+
+
+def _cut(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    ends = [0, *accumulate([prod(s) for s in shapes])]
+    return [flat[a:b].reshape(s) for (a, b), s in zip(pairwise(ends), shapes, strict=True)]
+
+
+def _host(name: str, tensors: Sequence[Tensor], *options: Any) -> Tensor:
+    shapes = tuple([t.shape for t in tensors])
+    size = size_of(name, shapes, options)
+    return custom_function(PREFIX + name, *tensors, shape=(size,), attrs=(shapes, options))
+
+
+def _unpacked(name: str, flat: Tensor, x: Tensor, *options: Any) -> list[Tensor]:
+    return _cut(flat, parts(name, (x.shape,), options))
+
+
+@custom_gradient
+def _cholesky(x: Tensor) -> Tensor:
+    return _host("cholesky", [x])
+
+
+@_cholesky.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    lower, g = output.reshape(x.shape), grad.reshape(x.shape)
+    inverse = inv(lower)
+    middle = (lower.mT @ g).tril()
+    middle = middle - middle * _identity(x) * 0.5
+    found = inverse.mT @ middle @ inverse
+    return (found + found.mT) * 0.5
+
+
+@custom_gradient
+def _inv(x: Tensor) -> Tensor:
+    return _host("inv", [x])
+
+
+@_inv.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    turned = output.reshape(x.shape).mT
+    return -(turned @ grad.reshape(x.shape) @ turned)
+
+
+@custom_gradient
+def _solve(a: Tensor, b: Tensor) -> Tensor:
+    return _host("solve", [a, b])
+
+
+@_solve.backward
+def _(grad: Tensor, output: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    right = solve(a.mT, grad.reshape(b.shape))
+    return -(right @ output.reshape(b.shape).mT), right
+
+
+@custom_gradient
+def _det(x: Tensor) -> Tensor:
+    return _host("det", [x])
+
+
+@_det.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    scale = (grad * output).reshape(x.shape[:-2])
+    return inv(x).mT * scale.unsqueeze((-2, -1))
+
+
+@custom_gradient
+def _slogdet(x: Tensor) -> Tensor:
+    return _host("slogdet", [x])
+
+
+@_slogdet.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    _, scale = _unpacked("slogdet", grad, x)
+    return inv(x).mT * scale.unsqueeze((-2, -1))
+
+
+@custom_gradient
+def _eigh(x: Tensor) -> Tensor:
+    return _host("eigh", [x])
+
+
+@_eigh.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    values, vectors = _unpacked("eigh", output, x)
+    of_values, of_vectors = _unpacked("eigh", grad, x)
+    turn = (vectors.mT @ of_vectors) * _gaps(values)
+    middle = turn + _identity(x) * of_values.unsqueeze(-1)
+    found = vectors @ middle @ vectors.mT
+    return (found + found.mT) * 0.5
+
+
+@custom_gradient
+def _svd(x: Tensor, full: bool) -> Tensor:
+    return _host("svd", [x], full)
+
+
+@_svd.backward
+def _(grad: Tensor, output: Tensor, x: Tensor, full: bool) -> Tensor:
+    if full and x.shape[-1] != x.shape[-2]:
+        raise DTypeError("svd has no gradient with full_matrices=True unless matrices are square")
+    left, values, right = _unpacked("svd", output, x, full)
+    of_left, of_values, of_right = _unpacked("svd", grad, x, full)
+    gaps = _gaps(values * values)
+    line = values.unsqueeze(-2)
+    turn_left = left.mT @ of_left
+    turn_right = right @ of_right.mT
+    middle = ((turn_left - turn_left.mT) * gaps) * line
+    middle = middle + values.unsqueeze(-1) * ((turn_right - turn_right.mT) * gaps)
+    middle = middle + eye(values.shape[-1], dtype=x.dtype) * of_values.unsqueeze(-2)
+    found = left @ middle @ right
+    inverse = 1.0 / line
+    if x.shape[-2] > x.shape[-1]:
+        outside = of_left * inverse
+        found = found + (outside - left @ (left.mT @ outside)) @ right
+    if x.shape[-1] > x.shape[-2]:
+        outside = of_right * inverse.mT
+        found = found + left @ (outside - (outside @ right.mT) @ right)
+    return found
+
+
+@custom_gradient
+def _qr(x: Tensor, mode: str) -> Tensor:
+    return _host("qr", [x], mode)
+
+
+@_qr.backward
+def _(grad: Tensor, output: Tensor, x: Tensor, mode: str) -> Tensor:
+    m, n = x.shape[-2:]
+    if m < n or (mode == "complete" and m != n):
+        raise DTypeError(f"qr in mode {mode!r} has no gradient for matrices of shape {(m, n)}")
+    q, r = _unpacked("qr", output, x, mode)
+    of_q, of_r = _unpacked("qr", grad, x, mode)
+    middle = r @ of_r.mT - of_q.mT @ q
+    lower = middle.tril(-1)
+    symmetric = lower + lower.mT + middle * eye(n, dtype=x.dtype)
+    return solve(r, (of_q + q @ symmetric).mT).mT
+
+
+def _gaps(values: Tensor) -> Tensor:
+    """1 / (v_j - v_i), and 0 where they are equal."""
+    apart = values.unsqueeze(-2) - values.unsqueeze(-1)
+    differ = apart != 0
+    return select(differ, 1.0 / select(differ, apart, 1.0), 0.0)
+
+
+def _identity(x: Tensor) -> Tensor:
+    return eye(x.shape[-1], dtype=x.dtype)
+
+
+# -- arguments ---------------------------------------------------------------------------------
+
+
+def _floats(x: Any, what: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"{what} takes tensors, not a {type(x).__name__}: {x!r:.60}")
+    if is_symbolic(x.shape):
+        raise ShapeError(f"{what} needs sizes that are known, not {x.shape}")
+    return wrap(float_node(x.uop), x._device)
+
+
+def _at_least_matrix(x: Tensor, what: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise DTypeError(f"{what} takes tensors, not a {type(x).__name__}: {x!r:.60}")
+    if x.ndim < 2:
+        raise ShapeError(f"{what} needs at least 2 axes, not shape {x.shape}")
+    return x
+
+
+def _matrices(x: Any, what: str) -> Tensor:
+    return _floats(_at_least_matrix(x, what), what)
+
+
+def _square_shape(x: Any, what: str) -> Tensor:
+    if _at_least_matrix(x, what).shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{what} needs square matrices, not shape {x.shape}")
+    return x
+
+
+def _square(x: Any, what: str) -> Tensor:
+    return _floats(_square_shape(x, what), what)
