@@ -5,13 +5,19 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
 
-.PHONY: demo test lint bench format clean
+.PHONY: demo test conformance lint bench format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n 2
+
+# The consortium's suite against svod: make conformance SUITE=<checkout of array-api-tests>
+conformance: $(DEV)
+	@test -d '$(SUITE)' || { echo 'give a checkout: make conformance SUITE=<array-api-tests>'; exit 2; }
+	@$(PIP) ndindex
+	SVOD_ARRAY_API_SUITE='$(SUITE)' $(BIN)/python -m pytest -n 0 --timeout 3600 tests/array_api/test_public_suite.py
 
 lint: $(DEV)
 	$(BIN)/ruff check .

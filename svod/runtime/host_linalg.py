@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def _svd(x: Array, full: bool) -> tuple[Array, ...]:
     return tuple(np.linalg.svd(x, full_matrices=full))
 
 
-def _qr(x: Array, mode: str) -> tuple[Array, ...]:
+def _qr(x: Array, mode: Literal["reduced", "complete"]) -> tuple[Array, ...]:
     return tuple(np.linalg.qr(x, mode))
 
 

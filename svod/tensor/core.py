@@ -245,9 +245,11 @@ def pair(a: Tensor, b: Any) -> tuple[UOp, UOp, str | None]:
 
 
 def tensor_of(value: Any, like: Tensor | None = None) -> Tensor:
-    """The value as a tensor; numbers stay constants."""
+    """The value as a tensor; numbers stay constants, a float of the dtype it stands beside."""
     if isinstance(value, _class):
         return value
+    if isinstance(value, float) and like is not None and like.dtype.kind == "f":
+        return wrap(scalar_node(value, like.dtype), like._device)
     return _class(value, device=None if like is None else like._device)
 
 

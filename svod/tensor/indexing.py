@@ -163,9 +163,9 @@ def _mask_indices(mask: Any, shape: tuple[int, ...], axis: int, device: str | No
     covered = shape[axis : axis + mask.ndim]
     if tuple(mask.shape) != covered:
         raise IndexingError(f"a mask of shape {tuple(mask.shape)} does not fit axes {covered}")
-    values = mask.numpy() if isinstance(mask, Core) else mask  # type: ignore[attr-defined]
     if mask.ndim == 0:
-        raise IndexingError("a mask needs at least 1 axis")
+        raise IndexingError("a mask without axes stands alone: x[mask]")
+    values = mask.numpy() if isinstance(mask, Core) else mask  # type: ignore[attr-defined]
     found = [tensor_of(i) for i in np.nonzero(values)]
     return [t if device is None else t.to(device) for t in found]
 
@@ -278,6 +278,9 @@ def is_whole(view: View, shape: tuple[int, ...]) -> bool:
 
 def read(x: Tensor, key: Any) -> Tensor:
     """``x[key]``."""
+    mask = _lone_mask(key)
+    if mask is not None and mask.ndim == 0:  # all of x, or nothing, along a new first axis
+        return x.unsqueeze(0).narrow(0, 0, int(bool(mask)))
     view = resolve(x, key)
     part = take_cuts(x.uop, view.cuts)
     if not view.indices:
@@ -307,9 +310,9 @@ def _to_place(count: int, rest: int, place: int) -> tuple[int, ...]:
 
 def write(x: Tensor, key: Any, value: Any, mode: str = "set") -> UOp:
     """The node of x after ``x[key] = value``."""
-    mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
-    is_mask = getattr(mask, "dtype", None) in (dt.bool_, np.dtype(bool))
-    if is_mask and mode == "set" and tuple(mask.shape) == x.shape and _is_single(value):
+    mask = _lone_mask(key)
+    fits = mask is not None and tuple(mask.shape) in ((), x.shape)
+    if fits and mode == "set" and _is_single(value):
         return select(mask, tensor_of(value, x).cast(x.dtype).reshape(()), x).uop
     view = resolve(x, key)
     source = tensor_of(value, x)
@@ -333,6 +336,14 @@ def write(x: Tensor, key: Any, value: Any, mode: str = "set") -> UOp:
         return node
     inside = put_cuts(B.full(part_shape, True, dt.bool_), view.cuts, x.shape)
     return B.where(inside, put_cuts(node, view.cuts, x.shape), x.uop)
+
+
+def _lone_mask(key: Any) -> Any:
+    """The bool tensor or array that is the whole key, or None."""
+    mask = key[0] if isinstance(key, tuple) and len(key) == 1 else key
+    if not isinstance(mask, (Core, np.ndarray)):
+        return None
+    return mask if mask.dtype in (dt.bool_, np.dtype(bool)) else None
 
 
 def _is_single(value: Any) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
@@ -22,6 +24,7 @@ from svod.tensor.core import (
     numbers,
     real_axis,
     shape_of,
+    tensor_of,
     wrap,
 )
 from svod.tensor.elementwise import select
@@ -254,10 +257,15 @@ class Movement(Core):
         counts = shape_of(repeats)
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
-    def repeat_interleave(self: Tensor, repeats: int, dim: int | None = None) -> Tensor:
-        """Each element repeated: ``Tensor([1, 2]).repeat_interleave(2)`` is [1, 1, 2, 2]."""
+    def repeat_interleave(self: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
+        """Each element repeated: ``Tensor([1, 2]).repeat_interleave(2)`` is [1, 1, 2, 2].
+
+        A tensor or list has a count for each element of the axis; it is read now.
+        """
         x = self.ravel() if dim is None else self
         axis = real_axis(0 if dim is None else dim, x.shape, "repeat_interleave")
+        if isinstance(repeats, (Core, list, tuple, np.ndarray)):
+            return _repeat_each(x, tensor_of(repeats).numpy(), axis)
         count = integer(repeats, "repeats")
         shape = x.shape
         wide = B.reshape(x.uop, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
@@ -324,6 +332,16 @@ class Movement(Core):
         x = self.movedim(axis, -1)
         cut = windows(x.uop, (size,), (step,), (1,))
         return wrap(cut, self._device).movedim(-2, axis)
+
+
+def _repeat_each(x: Tensor, counts: Any, axis: int) -> Tensor:
+    size = x.shape[axis]
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or counts.size not in (1, size):
+        raise ShapeError(f"repeats are whole numbers, 1 or {size} of them, not {counts!r:.60}")
+    if counts.size and counts.min() < 0:
+        raise ShapeError(f"repeats are 0 or more, not {counts!r:.60}")
+    places = np.repeat(np.arange(size), counts.reshape(-1))
+    return x.index_select(axis, tensor_of(places, x))
 
 
 def _triangle(x: Tensor, diagonal: int) -> Tensor:

@@ -35,11 +35,19 @@ quick = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+
+def names(text: str) -> list[str]:
+    """Words as a list."""
+    return text.split()
+
+
 shapes = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 filled = npst.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4)
 
 
-def elements(dtype: str, bound: float | None = None, special: bool = True) -> st.SearchStrategy[Any]:
+def elements(
+    dtype: str, bound: float | None = None, special: bool = True
+) -> st.SearchStrategy[Any]:
     """Values of a dtype: bounded, or any, with NaN and infinities where there are some."""
     if dtype == "bool":
         return st.booleans()

@@ -13,30 +13,34 @@ from hypothesis import strategies as st
 import svod
 from svod import Tensor
 from tests.array_api import reference as R
-from tests.array_api.reference import DTYPES, FLOATS, INTEGERS, NUMBERS, check, quick
+from tests.array_api.reference import DTYPES, FLOATS, INTEGERS, NUMBERS, check, names, quick
 
 _SIGNED = tuple([d for d in NUMBERS if d[0] != "u"])
 _BITS = ("bool", *INTEGERS)
 UNARY = {
-    **dict.fromkeys("abs ceil floor positive round sign square trunc isfinite isinf isnan".split(), NUMBERS),
+    **dict.fromkeys(
+        names("abs ceil floor positive round sign square trunc isfinite isinf isnan"), NUMBERS
+    ),
     "negative": _SIGNED,
     "bitwise_invert": _BITS,
     "logical_not": ("bool",),
     "conj": NUMBERS,
     **dict.fromkeys(
-        "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 reciprocal signbit "
-        "sin sinh sqrt tan tanh".split(),
+        names(
+            "acos acosh asin asinh atan atanh cos cosh exp expm1 log log1p log2 log10 reciprocal "
+            "signbit sin sinh sqrt tan tanh"
+        ),
         FLOATS,
     ),
-}  # fmt: skip
+}
 BINARY = {
-    **dict.fromkeys("add subtract multiply maximum minimum".split(), NUMBERS),
-    **dict.fromkeys("equal not_equal".split(), DTYPES),
-    **dict.fromkeys("greater greater_equal less less_equal".split(), NUMBERS),
-    **dict.fromkeys("bitwise_and bitwise_or bitwise_xor".split(), _BITS),
-    **dict.fromkeys("logical_and logical_or logical_xor".split(), ("bool",)),
+    **dict.fromkeys(names("add subtract multiply maximum minimum"), NUMBERS),
+    **dict.fromkeys(names("equal not_equal"), DTYPES),
+    **dict.fromkeys(names("greater greater_equal less less_equal"), NUMBERS),
+    **dict.fromkeys(names("bitwise_and bitwise_or bitwise_xor"), _BITS),
+    **dict.fromkeys(names("logical_and logical_or logical_xor"), ("bool",)),
     **dict.fromkeys(
-        "atan2 copysign divide floor_divide hypot logaddexp nextafter pow remainder".split(), FLOATS
+        names("atan2 copysign divide floor_divide hypot logaddexp nextafter pow remainder"), FLOATS
     ),
 }
 
