@@ -305,6 +305,43 @@ def matmul_cases(b: Bench) -> None:
         )  # fmt: skip
 
 
+def attention_case(b: Bench) -> None:
+    """Attention of 4 x 32 heads over 4096 tokens, causal; full and smaller ones for comparison."""
+    cases = [
+        (4, 32, 4096, 128, True, 0.950, 0.5), (4, 32, 4096, 128, False, None, 0.0),
+        (4, 16, 4096, 64, True, None, 0.0), (1, 32, 512, 128, True, None, 0.0),
+    ]  # fmt: skip
+    for batch, heads, tokens, width, is_causal, page, bar in cases:
+        shape = (batch, heads, tokens, width)
+        arrays = [RNG.standard_normal(shape, np.float32) for _ in range(3)]
+        q, k, v = (b.on_gpu(t, "bfloat16") for t in arrays)
+        tq, tk, tv = (b.for_torch(t, "bfloat16") for t in arrays)
+        exact = _attended(*[rounded(t[-1, -1]) for t in arrays], is_causal)
+
+        def peer(tq: Any = tq, tk: Any = tk, tv: Any = tv, is_causal: bool = is_causal) -> Any:
+            attend = b.torch.nn.functional.scaled_dot_product_attention
+            return attend(tq, tk, tv, is_causal=is_causal)
+
+        flops = 4.0 * batch * heads * tokens * tokens * width / (2 if is_causal else 1)
+        name = "causal" if is_causal else "full"
+        b.case(
+            f"{name} {batch}x{heads}x{tokens}x{width}",
+            q.scaled_dot_product_attention(k, v, is_causal=is_causal),
+            lambda f, exact=exact: (f[-1, -1], exact),
+            None if b.torch is None else peer, page, bar, note=rate(flops),
+        )  # fmt: skip
+
+
+def _attended(q: Array, k: Array, v: Array, is_causal: bool) -> Array:
+    """One head in float64."""
+    scores = q @ k.T / np.sqrt(q.shape[-1])
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape, dtype=bool), scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    found: Array = (powers / powers.sum(-1, keepdims=True)) @ v
+    return found
+
+
 def graph_case(b: Bench) -> None:
     """100 tiny dependent kernels as one replayed plan."""
     array = RNG.standard_normal(1024, np.float32)
@@ -486,6 +523,7 @@ GROUPS = {
     "memory": memory_cases,
     "matvec": matvec_case,
     "matmul": matmul_cases,
+    "attention": attention_case,
     "graph": graph_case,
     "variable": variable_case,
     "llama": llama_case,

@@ -27,8 +27,10 @@ from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp, const, make
 from svod.optimize.gpu import GpuMachine, optimize_gpu
+from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_tile import is_tile
 from svod.optimize.graph import renumber
+from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
 from svod.schedule.rangeify import rangeify
 
@@ -90,6 +92,12 @@ def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
         dump("gpu optimize", plain, kernel)
     flops, moved = work_of(body, plain)
     return lower_gpu(body, kernel, opts, flops, moved)
+
+
+def takes_whole(body: UOp, machine: GpuMachine) -> bool:
+    """Whether there is a tile for attention written as one kernel."""
+    plain = merge_adjacent(renumber(rangeify(body)))
+    return optimize_attention(plain, machine.has_wgmma, []) is not None
 
 
 def lower_gpu(body: UOp, kernel: UOp, opts: tuple[Opt, ...], flops: int, moved: int) -> GpuKernel:

@@ -38,6 +38,7 @@ from svod.ir.symbolic import (
     num,
     sub,
 )
+from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import extent, new_range, renumber, replace_all, stride, with_kind
 from svod.optimize.heuristics import merge_adjacent
@@ -54,6 +55,10 @@ class GpuMachine:
     vector_bytes: int = 16
     shared_bytes: int = 48 << 10  # of one block without asking for more
     capability: tuple[int, int] = (9, 0)
+
+    @property
+    def has_wgmma(self) -> bool:
+        return self.capability == (9, 0)
 
 
 # Arguments of a BARRIER, which is a value of another thread. A shuffle takes it from the thread of
@@ -84,8 +89,9 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
     sink = merge_adjacent(sink)
     applied: list[Opt] = []
     if len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
-        has_wgmma = machine.capability == (9, 0)
-        planned = optimize_tile(sink, machine.multiprocessors, has_wgmma, applied)
+        planned = optimize_attention(sink, machine.has_wgmma, applied)
+        if planned is None:
+            planned = optimize_tile(sink, machine.multiprocessors, machine.has_wgmma, applied)
         if planned is None:
             planned = _shared_reduction(sink, machine, applied)
         if planned is not None:

@@ -24,6 +24,7 @@ from svod.optimize.opts import Opt
 
 THREADS = 256
 MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
+BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 
 
@@ -69,8 +70,8 @@ def optimize_tile(
     kind = _kind(found.rows, found.columns, has_wgmma)
     if kind is None:
         return None
-    a = _operand(found.rows, found.m, found.k)
-    b = _operand(found.columns, found.n, found.k)
+    a = contiguous_operand(found.rows, found.m, found.k)
+    b = contiguous_operand(found.columns, found.n, found.k)
     if a is None or b is None:
         return None
     (end,) = sink.src
@@ -78,13 +79,13 @@ def optimize_tile(
     count = prod(map(extent, batch))
     shape = _shape(kind, rows, columns, count, multiprocessors)
     across, down = -(-columns // shape.columns), -(-rows // shape.rows)
-    if down > 65535 or count > 65535:
+    if count > 65535:
         return None
     if any(len(o.depth) > 1 and o.depth[-1][0] % shape.depth for o in (a, b)):
         return None  # a step along k would not be one piece
-    values = _unflatten(special("g2", count), batch)
-    m_start = mul(special("g1", down), shape.rows)
-    n_start = mul(special("g0", across), shape.columns)
+    values = unflatten(special("g2", count), batch)
+    row, column = _tile_order(down, across)
+    m_start, n_start = mul(row, shape.rows), mul(column, shape.columns)
     arg = (
         "tile", shape.kind, shape.rows, shape.columns, shape.depth, rows, columns, depth,
         a.outer, a.depth, a.wide, b.outer, b.depth, b.wide,
@@ -97,19 +98,29 @@ def optimize_tile(
         Opt("TC" if kind != "fma" else "STAGE", found.k[-1].arg.id, shape.depth),
     ]
     ends = []
-    lanes = _store_lanes(end.src[0].src[0], found.n[-1], shape)
-    for piece in _pieces(shape, lanes):
+    lanes = store_lanes(end.src[0].src[0], found.n[-1], shape)
+    for piece in output_pieces(shape, lanes):
         place_m, place_n = add(m_start, piece.m), add(n_start, piece.n)
         gate = and_(lt(place_m, rows), lt(place_n, columns))
         if lanes > 1:
             place_n = add(place_n, piece.lane)
         value = make(O.BARRIER, dt.float32, (tile, piece.lane), ("piece", piece.number))
         # The sum first: below it nothing moves with the axes any more.
-        places = _unflatten(place_m, found.m) | _unflatten(place_n, found.n) | values
+        places = unflatten(place_m, found.m) | unflatten(place_n, found.n) | values
         store = replace_all(end.src[0], {found.reduction: value, **places})
         loops = [piece.lane] if lanes > 1 else []
-        ends.append(make(O.END, dt.void, (_gated(store, gate), *loops)))
+        ends.append(make(O.END, dt.void, (gated(store, gate), *loops)))
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _tile_order(down: int, across: int) -> tuple[UOp, UOp]:
+    """Row and column of a block's tile: blocks that run together read few rows and columns."""
+    number = special("g0", down * across)
+    band = BAND
+    while down % band:
+        band //= 2
+    row = add(mul(idiv(number, band * across), band), mod(number, band))
+    return row, idiv(mod(number, band * across), band)
 
 
 def _split_depth(sink: UOp) -> UOp:
@@ -149,7 +160,7 @@ def _kind(rows: UOp, columns: UOp, has_wgmma: bool) -> str | None:
     return None
 
 
-def _operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | None:
+def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | None:
     load = factor.src[0] if factor.op == O.CAST else factor
     index = load.src[0]
     outer, depth = _axes(index, own), _axes(index, k)
@@ -193,7 +204,7 @@ def _shape(kind: str, rows: int, columns: int, batch: int, multiprocessors: int)
     return TileShape(kind, 128, best[1], 64)
 
 
-def _unflatten(place: UOp, axes: list[UOp]) -> dict[UOp, UOp]:
+def unflatten(place: UOp, axes: list[UOp]) -> dict[UOp, UOp]:
     """The values of axes whose row-major number is ``place``."""
     values: dict[UOp, UOp] = {}
     for r in reversed(axes):
@@ -202,7 +213,7 @@ def _unflatten(place: UOp, axes: list[UOp]) -> dict[UOp, UOp]:
     return values
 
 
-def _store_lanes(index: UOp, n: UOp, shape: TileShape) -> int:
+def store_lanes(index: UOp, n: UOp, shape: TileShape) -> int:
     width = 4 if shape.kind == "fma" else 2
     return width if stride(index, n) == 1 and extent(n) % width == 0 else 1
 
@@ -217,7 +228,7 @@ class _Piece:
     number: int
 
 
-def _pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
+def output_pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
     thread = special("l0", THREADS)
     arg = RangeArg(100, AxisKind.LANE)
     lane = make(O.RANGE, dt.index, (num(lanes),), arg) if lanes > 1 else ZERO
@@ -242,7 +253,7 @@ def _pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
                 yield _Piece(m, n, lane, 4 * eight + 2 * half + one)
 
 
-def _gated(store: UOp, gate: UOp) -> UOp:
+def gated(store: UOp, gate: UOp) -> UOp:
     """The store, and what it reads, where the gate is open."""
     if gate is TRUE:
         return store

@@ -18,6 +18,7 @@ from svod.ir.args import BufferArg, ParamArg
 from svod.ir.build import view_as, whole_of
 from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order, outer_sources
+from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
@@ -30,11 +31,11 @@ class Cut:
     outputs: list[UOp] = field(default_factory=list)  # AFTER or BUFFER nodes, in SINK order
 
 
-def cut(sink: UOp, default_device: str) -> Cut:
+def cut(sink: UOp, default_device: str, takes: Takes | None = None) -> Cut:
     """Decide what is stored and make one call per stored value."""
     while True:
         try:
-            return Cutter(sink, default_device).run()
+            return Cutter(sink, default_device, takes).run()
         except _Overwritten as found:
             sink = _with_copy(sink, found.base)
 
@@ -88,13 +89,16 @@ class Numbers:
 class Cutter:
     """Cuts one graph; the body of a loop inside it is cut by a cutter of its own."""
 
-    def __init__(self, sink: UOp, default_device: str) -> None:
+    def __init__(self, sink: UOp, default_device: str, takes: Takes | None = None) -> None:
         self.sink = sink
         self.default_device = default_device
+        self.takes = takes
         self.order = outer_order((sink,))
-        self.stored = decide_storage(sink, self.order)
-        self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.device: dict[UOp, str] = {}
+        self._propagate_devices(self.order)
+        whole = whole_kernels(self.order, takes, lambda n: self.device.get(n, default_device))
+        self.stored = decide_storage(sink, self.order, whole)
+        self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it
         self.last_write: dict[UOp, UOp] = {}
@@ -106,7 +110,6 @@ class Cutter:
 
     def run(self) -> Cut:
         order = self.order
-        self._propagate_devices(order)
         self._propagate_lines(order)
         for node in order:
             if node.op == O.SCAN:

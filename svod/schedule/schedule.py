@@ -11,6 +11,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.rewrite import rewrite
 from svod.ir.rules import VALUES
+from svod.schedule.attention import Takes
 from svod.schedule.cache import Cache
 from svod.schedule.cut import cut
 from svod.schedule.normalize import Normalization, restore_variables
@@ -31,19 +32,23 @@ schedules: Cache[tuple[UOp, str, str], PreSchedule] = Cache("schedules", lambda:
 
 
 def pre_schedule(
-    graph: Normalization | UOp, device: str, cached: bool = True, compiler: str = ""
+    graph: Normalization | UOp,
+    device: str,
+    cached: bool = True,
+    compiler: str = "",
+    takes: Takes | None = None,
 ) -> PreSchedule:
     """The schedule of a normalised graph.
 
     ``device`` is where values go that no buffer places, ``compiler`` the identity of the compiler
-    that its kernels are for.
+    that its kernels are for, ``takes`` what that compiler has one kernel for.
     """
     found = graph if isinstance(graph, Normalization) else Normalization(graph, (), ())
     if not cached or knobs.disable_schedule_cache:
-        return _make(found, device)
+        return _make(found, device, takes)
     key = (found.sink, device, compiler)
     known = schedules.get(key)
-    return known if known is not None else schedules.insert(key, _make(found, device))
+    return known if known is not None else schedules.insert(key, _make(found, device, takes))
 
 
 def clear_schedule_cache() -> None:
@@ -51,18 +56,18 @@ def clear_schedule_cache() -> None:
     schedules.clear()
 
 
-def kernel_graph(sink: UOp, device: str) -> UOp:
+def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
     sink = split_reductions(_stored_sources(sink))
     _verify(sink, "split reductions")
-    return make(O.SINK, dt.void, tuple(cut(sink, device).outputs))
+    return make(O.SINK, dt.void, tuple(cut(sink, device, takes).outputs))
 
 
-def _make(found: Normalization, device: str) -> PreSchedule:
+def _make(found: Normalization, device: str, takes: Takes | None) -> PreSchedule:
     with span("schedule"):
-        return create_pre_schedule(kernel_graph(restore_variables(found), device))
+        return create_pre_schedule(kernel_graph(restore_variables(found), device, takes))
 
 
 def _verify(sink: UOp, stage: str) -> None:

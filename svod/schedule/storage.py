@@ -22,6 +22,7 @@ from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order, outer_sources
 from svod.ir.symbolic import ZERO
+from svod.schedule.attention import Whole
 from svod.schedule.views import Indices, Shape, node_of, source_indices
 
 # Work units: about one vector instruction's share of one element.
@@ -58,9 +59,15 @@ def output_indices(shape: Shape) -> Indices:
     return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
 
 
-def decide_storage(sink: UOp, order: list[UOp] | None = None) -> set[UOp]:
-    """The nodes to store: a matter of structure alone, so the order of visits is one too."""
+def decide_storage(
+    sink: UOp, order: list[UOp] | None = None, whole: Whole | None = None
+) -> set[UOp]:
+    """The nodes to store: a matter of structure alone, so the order of visits is one too.
+
+    ``whole`` says which formulas are one kernel each, whatever they cost.
+    """
     order = outer_order((sink,)) if order is None else order
+    whole = whole or Whole()
     facts = _Work(order)
     places = _Places()
     uses: dict[UOp, list[Use]] = {}
@@ -91,7 +98,9 @@ def decide_storage(sink: UOp, order: list[UOp] | None = None) -> set[UOp]:
             _start_effect(node, start, use)
             continue
         here = uses.get(node)
-        if here is None:
+        if node in whole.stored:
+            here = [start(node)]
+        if here is None or node in whole.roots:
             continue
         if op in O.MOVEMENT or op == O.CAT or op == O.GATHER:
             if len(here) > MAX_USES and op != O.CAT:
@@ -101,7 +110,7 @@ def decide_storage(sink: UOp, order: list[UOp] | None = None) -> set[UOp]:
                 _use_sources(node, root, indices, nest, use, places)
             continue
         merged = _placed(here, places)
-        if _must_store(node, merged, facts, contraction_in):
+        if node not in stored and _must_store(node, merged, facts, contraction_in):
             merged = [start(node)]
         if op == O.REDUCE_AXIS:
             for root, indices, nest in merged:

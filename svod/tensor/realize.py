@@ -354,7 +354,13 @@ def _is_constant(node: UOp) -> bool:
 
 def _schedule(found: Normalization, default: str, config: PrepareConfig) -> PreSchedule:
     use_cache = not config.disable_schedule_cache
-    return pre_schedule(found, default, use_cache, compiler_identity(found, default, config))
+    identity = compiler_identity(found, default, config)
+
+    def takes(name: str) -> Any:
+        device = config.resolve_device(name)
+        return getattr(device.renderer, "takes", None) if device.runs_programs else None
+
+    return pre_schedule(found, default, use_cache, identity, takes)
 
 
 def compiler_identity(found: Normalization, default: str, config: PrepareConfig) -> str:

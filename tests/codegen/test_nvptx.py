@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from math import prod
 from pathlib import Path
 
 import pytest
 
+import svod
 from svod import Tensor
-from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
 from svod.device.cuda.compiler import architecture, emit_ptx
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
@@ -40,7 +42,9 @@ def bodies(*results: Tensor) -> list[UOp]:
     """The kernels that compute these."""
     roots = [make(O.CONTIGUOUS, t.uop.dtype, (t.uop,)) for t in results if 0 not in t.shape]
     found = normalization(make(O.SINK, dt.void, tuple(roots)), "test")
-    items = restored(pre_schedule(found, "CPU", False, ""), found).items
+    takes = partial(takes_whole, machine=GpuMachine())
+    made = pre_schedule(found, "CPU", False, "", lambda device: takes)
+    items = restored(made, found).items
     return [i.body for i in items if i.body.op == O.SINK]
 
 
@@ -128,3 +132,77 @@ def test_narrow_floats_and_integers_assemble(tmp_path: Path) -> None:
         results = [x.cast(dt.float32).exp(), x.amax(1), x.sum(0), x.cast(dt.float16)]
         texts += [ptx(k) for k in kernels(*results)]
     assemble(texts[::3], tmp_path)
+
+
+HALF = dt.bfloat16
+
+
+def heads(rows: int = 512, keys: int = 512, width: int = 128) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values."""
+    return (
+        stored(2, 4, rows, width, dtype=HALF),
+        stored(2, 4, keys, width, dtype=HALF),
+        stored(2, 4, keys, width, dtype=HALF),
+    )
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "added", "kept", "triangle"])
+def test_attention_is_one_kernel(form: str, tmp_path: Path) -> None:
+    q, k, v = heads()
+    scores = q @ k.transpose(-1, -2) * 0.1
+    if form == "plain":
+        found = q.scaled_dot_product_attention(k, v)
+    elif form == "causal":
+        found = q.scaled_dot_product_attention(k, v, is_causal=True)
+    elif form == "added":
+        found = (scores.float() + stored(512, 512)).softmax(-1).cast(HALF) @ v
+    elif form == "kept":
+        mask = stored(2, 1, 1, 512, dtype=dt.bool_)
+        found = q.scaled_dot_product_attention(k, v, attn_mask=mask)
+    else:
+        lower = svod.ones(512, 512).tril()
+        found = scores.masked_fill(lower == 0, float("-inf")).softmax(-1) @ v
+    (code,) = kernels(found)
+    said = assemble([ptx(code)], tmp_path)
+    if ASSEMBLER is not None:
+        assert "0 bytes spill stores" in said
+        assert "serialized" not in said  # the tensor cores would wait for the exponentials
+    assert code.reads == ((1, 2, 3, 4) if form in ("added", "kept") else (1, 2, 3))
+
+
+def test_attention_of_odd_sizes_assembles(tmp_path: Path) -> None:
+    texts = []
+    for rows, keys, width in [(200, 333, 80), (65, 200, 17), (129, 1000, 100)]:
+        q, k, v = heads(rows, keys, width)
+        (code,) = kernels(q.scaled_dot_product_attention(k, v, is_causal=True))
+        texts += [ptx(code), ptx(code, aligned=False)]
+    assemble(texts, tmp_path)
+
+
+def test_attention_is_several_kernels_where_no_tile_fits() -> None:
+    def count(found: Tensor) -> int:
+        return len(bodies(found))
+
+    q, k, v = heads(width=192)
+    assert count(q.scaled_dot_product_attention(k, v)) > 1, "queries too wide"
+    q, k, v = heads(rows=8)
+    assert count(q.scaled_dot_product_attention(k, v)) > 1, "too few queries"
+    q, k, v = heads()
+    weights = q.scaled_dot_product_attention(k, v), (q @ k.transpose(-1, -2)).softmax(-1)
+    assert len(bodies(*weights)) > 2
+    scores = (q @ k.transpose(-1, -2)).float()
+    assert count(scores.softmax(-1) @ v.float()) > 1, "weights that are not rounded"
+    assert count(scores.softmax(-2).cast(HALF) @ v) > 1, "a softmax over queries"
+    assert count((scores.exp() / scores.exp().sum(-1, keepdim=True)).cast(HALF) @ v) > 1
+    other = stored(2, 4, 512, 512)
+    assert count((scores - other.amax(-1, keepdim=True)).exp().cast(HALF) @ v) > 1
+    assert count((scores * scores).softmax(-1).cast(HALF) @ v) > 1, "a square of scores"
+
+
+def test_what_follows_attention_is_in_its_kernel_or_after_it(tmp_path: Path) -> None:
+    q, k, v = heads()
+    w = stored(512, 512, dtype=HALF)
+    mixed = q.scaled_dot_product_attention(k, v).permute(0, 2, 1, 3).reshape(1024, 512)
+    found = kernels(mixed @ w.T)
+    assert len(found) == 2
+    assemble([ptx(code) for code in found], tmp_path)

@@ -13,6 +13,7 @@ from math import gcd
 from typing import Final
 
 from svod.codegen.linearize import Loop
+from svod.codegen.render.attention import emit_attention
 from svod.codegen.render.llvm import (
     LLVMRenderer,
     _memory_type,
@@ -88,7 +89,8 @@ class NvptxRenderer(LLVMRenderer):
         if node.op == O.SPECIAL:
             self.names[node] = self._special(node)
         elif node.op == O.BARRIER and node.arg[0] == "tile":
-            self._tiles[node] = emit_tile(self, node)
+            is_attention = node.arg[1] == "attention"
+            self._tiles[node] = (emit_attention if is_attention else emit_tile)(self, node)
             self.names[node] = self._tiles[node][0]
         elif node.op == O.BARRIER and node.arg[0] == "piece":
             self.names[node] = self._piece(node)
@@ -115,6 +117,10 @@ class NvptxRenderer(LLVMRenderer):
             kind = type_name(node.dtype)
             value = self._emit(f"insertelement {kind} {value}, float {sums[first + i]}, i64 {i}")
         return value
+
+    def assembly(self, text: str, constraints: str, arguments: str) -> None:
+        """Assembly without a result."""
+        self.lines.append(f'  call void asm sideeffect "{text}", "{constraints}"({arguments})')
 
     def dynamic_shared(self, nbytes: int) -> str:
         """The address of shared memory that the launch provides, aligned to 1024 bytes."""

@@ -20,7 +20,7 @@ from svod.base.errors import CompileError, DeviceError
 from svod.base.hashing import digest
 from svod.base.log import debug
 from svod.base.timing import span
-from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
 from svod.codegen.pipeline import work_of
 from svod.device.cpu.compiler import object_store
 from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
@@ -68,6 +68,10 @@ class CudaRenderer:
 
     def decompositor(self) -> None:
         return None
+
+    def takes(self, body: UOp) -> bool:
+        """Whether a body that could be several kernels is one here."""
+        return takes_whole(body, self.machine)
 
     def work(self, body: UOp) -> tuple[int, int]:
         """Operations and least bytes of a kernel."""

@@ -1,0 +1,422 @@
+"""Attention on a GPU: softmax(query @ key.T) @ value by blocks that never store the scores.
+
+``find_attention`` recognises the loop form of the whole formula in one kernel: a sum over keys of
+weights times values, the weights a softmax over the same axis of a contraction with scales and
+masks. ``optimize_attention`` makes one TILE node of it: a block has 128 rows of queries and
+walks over the keys with the running maxima and sums of its rows in registers. Scores and weights
+stay in float32 until the second product, also where the formula rounds them on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Final, NamedTuple, TypeAlias
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, make
+from svod.ir.symbolic import ZERO, add, and_, lt, mul, num, sub, terms_of
+from svod.optimize.gpu_tile import (
+    HALVES,
+    TileShape,
+    contiguous_operand,
+    gated,
+    output_pieces,
+    special,
+    store_lanes,
+    unflatten,
+)
+from svod.optimize.graph import extent, replace_all, stride
+from svod.optimize.opts import Opt
+
+ROWS: Final = 128  # of queries in a block: two warpgroups of 64
+KEYS: Final = 128  # of one step
+MAX_SIDE: Final = 128  # elements of one query or value
+MIN_ROWS: Final = 64  # below, most of a block would be idle
+
+
+class Scale(NamedTuple):
+    """The scores times a number."""
+
+    factor: float
+
+
+class Causal(NamedTuple):
+    """The scores where key <= query + offset, elsewhere the fill."""
+
+    offset: int
+    fill: float
+
+
+class Memory(NamedTuple):
+    """One element per score, in memory; a stride may be zero."""
+
+    source: UOp  # PARAM
+    base: UOp
+    row: int
+    column: int
+
+
+class Added(NamedTuple):
+    """The scores plus what memory holds times a sign."""
+
+    memory: Memory
+    sign: float
+
+
+class Kept(NamedTuple):
+    """The scores where memory holds true (or false), elsewhere the fill."""
+
+    memory: Memory
+    wanted: bool
+    fill: float
+
+
+Step: TypeAlias = Scale | Causal | Added | Kept
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The parts of a kernel that is attention, with something after it."""
+
+    reduction: UOp
+    query: UOp
+    key: UOp
+    value: UOp
+    steps: tuple[Step, ...]  # from the product to the softmax
+    row: UOp  # loop over queries
+    column: UOp  # over the elements of a result
+    keys: UOp
+    depth: UOp
+
+
+def find_attention(sink: UOp) -> Attention | None:
+    """The attention of a kernel, if that is what it is."""
+    if len(sink.src) != 1 or sink.src[0].src[0].arg == "ordered":
+        return None
+    end = sink.src[0]
+    outputs = list(end.src[1:])
+    inner: set[UOp] = set()
+    outermost = []
+    for node in reversed(end.src[0].toposort()):
+        if node.op == O.REDUCE and node not in inner:
+            outermost.append(node)
+            inner.update(n for n in node.toposort() if n.op == O.REDUCE)
+    if len(outermost) != 1:
+        return None
+    (reduction,) = outermost
+    if reduction.arg != O.ADD or len(reduction.src) != 2 or reduction.src[0].op != O.MUL:
+        return None
+    keys = reduction.src[1]
+    for weights, value in (reduction.src[0].src, reduction.src[0].src[::-1]):
+        if _load_of(value) is None or not _is_rounded(weights, value):
+            continue
+        scores = _softmax(weights, keys)
+        if scores is not None:
+            return _with_scores(reduction, scores, value, keys, outputs)
+    return None
+
+
+def _is_rounded(weights: UOp, value: UOp) -> bool:
+    """Whether the formula itself rounds the weights to the type of the values."""
+    is_wide = weights.op == O.CAST and weights.dtype is dt.float32
+    return is_wide and weights.src[0].dtype is value.src[0].dtype
+
+
+def _softmax(node: UOp, keys: UOp) -> UOp | None:
+    """What a node is the softmax of, over the loop ``keys``."""
+    node = _plain(node)
+    if node.op != O.DIV:
+        return None
+    grown, total = node.src
+    if grown.op != O.EXP or grown.src[0].op != O.SUB:
+        return None
+    scores, largest = grown.src[0].src
+    if not _is_reduction(total, O.ADD) or not _is_reduction(largest, O.MAX):
+        return None
+    is_total = _same(total.src[0], grown, {total.src[1]: keys})
+    is_largest = _same(largest.src[0], scores, {largest.src[1]: keys})
+    return scores if is_total and is_largest else None
+
+
+def _is_reduction(node: UOp, op: int) -> bool:
+    return node.op == O.REDUCE and node.arg == op and len(node.src) == 2
+
+
+def _same(a: UOp, b: UOp, ranges: dict[UOp, UOp]) -> bool:
+    """Whether a is b once its loops are renamed; inner loops find their partners on the way."""
+    known: dict[tuple[UOp, UOp], bool] = {}
+    names = dict(ranges)
+
+    def visit(x: UOp, y: UOp) -> bool:
+        if x.op == O.RANGE and x in names:
+            return names[x] is y
+        if x is y and not any(r in names for r in x.ranges):
+            return True
+        found = known.get((x, y))
+        if found is not None:
+            return found
+        alike = x.op == y.op and x.dtype is y.dtype and len(x.src) == len(y.src)
+        if alike and x.op == O.REDUCE:
+            for r, s in zip(x.src[1:], y.src[1:], strict=True):
+                alike = alike and r.src == s.src
+                names.setdefault(r, s)
+        alike = alike and (x.op == O.RANGE or x.arg == y.arg)
+        if alike and x.op == O.RANGE:
+            alike = names.get(x, x) is y
+        elif alike:
+            alike = all(visit(s, t) for s, t in zip(x.src, y.src, strict=True))
+        known[x, y] = alike
+        return alike
+
+    return visit(a, b)
+
+
+def _with_scores(
+    reduction: UOp, scores: UOp, value: UOp, keys: UOp, outputs: list[UOp]
+) -> Attention | None:
+    found = _walk(scores)
+    if found is None:
+        return None
+    product, parts = found
+    depth = product.src[1]
+    for query, key in (product.src[0].src, product.src[0].src[::-1]):
+        if _load_of(query) is None or _load_of(key) is None:
+            return None
+        if keys not in query.ranges and keys in key.ranges:
+            break
+    else:
+        return None
+    rows = [r for r in outputs if r in query.ranges and r not in key.ranges]
+    columns = [r for r in outputs if r in value.ranges and r not in query.ranges | key.ranges]
+    rows = [r for r in rows if r not in value.ranges]
+    if len(rows) != 1 or len(columns) != 1:
+        return None
+    row, column = rows[0], columns[0]
+    sizes = (row, column, keys, depth, *outputs)
+    if any(r.src[0].op != O.CONST for r in sizes):
+        return None
+    steps = []
+    for part in parts:
+        step = _step(part, row, keys)
+        if step is None:
+            return None
+        if isinstance(step, Added | Kept) and column in step.memory.base.ranges:
+            return None
+        steps.append(step)
+    return Attention(reduction, query, key, value, tuple(steps), row, column, keys, depth)
+
+
+_Part: TypeAlias = tuple[UOp, UOp]  # a node of the chain and which of its sources is the chain
+
+
+def _walk(scores: UOp) -> tuple[UOp, list[_Part]] | None:
+    """The product below the scores, and the nodes between them, from the product on."""
+    parts: list[_Part] = []
+    node = scores
+    while True:
+        node = _plain(node)
+        if _is_reduction(node, O.ADD):
+            if node.src[0].op != O.MUL:
+                return None
+            return node, parts[::-1]
+        below = [s for s in node.src if _has_product(s)]
+        if len(below) != 1 or node.op not in O.ELEMENTWISE:
+            return None
+        parts.append((node, below[0]))
+        node = below[0]
+
+
+def _has_product(node: UOp) -> bool:
+    return any(n.op == O.REDUCE for n in node.toposort())
+
+
+def _step(part: _Part, row: UOp, keys: UOp) -> Step | None:
+    node, below = part
+    others = [s for s in node.src if s is not below]
+    if node.op == O.NEG:
+        return Scale(-1.0)
+    if node.op == O.WHERE:
+        return _choice(node, below, row, keys)
+    if len(others) != 1 or len(node.src) != 2:
+        return None
+    (other,) = others
+    if node.op == O.MUL and other.op == O.CONST:
+        return Scale(float(other.arg))
+    if node.op == O.DIV and other.op == O.CONST and node.src[0] is below and other.arg:
+        return Scale(1.0 / float(other.arg))
+    if node.op == O.ADD or (node.op == O.SUB and node.src[0] is below):
+        sign = 1.0 if node.op == O.ADD else -1.0
+        return _addition(_plain(other), sign, row, keys)
+    return None
+
+
+def _addition(other: UOp, sign: float, row: UOp, keys: UOp) -> Step | None:
+    """Something added: a mask in memory, or a computed one of zeros and minus infinities."""
+    if other.op == O.WHERE and all(s.op == O.CONST for s in other.src[1:]):
+        numbers = [sign * float(s.arg) for s in other.src[1:]]
+        if numbers in ([0.0, -inf], [-inf, 0.0]):
+            return _condition(other.src[0], numbers[0] == 0.0, -inf, row, keys)
+        return None
+    memory = _memory(other, row, keys)
+    is_number = other.dtype.kind == "f" and other.dtype.bits in (16, 32)
+    return None if memory is None or not is_number else Added(memory, sign)
+
+
+def _choice(node: UOp, below: UOp, row: UOp, keys: UOp) -> Step | None:
+    test, chosen, otherwise = node.src
+    if test is below:
+        return None
+    other = otherwise if chosen is below else chosen
+    if other.op != O.CONST:
+        return None
+    return _condition(test, chosen is below, float(other.arg), row, keys)
+
+
+def _condition(test: UOp, wanted: bool, fill: float, row: UOp, keys: UOp) -> Step | None:
+    """Scores stay where the test gives ``wanted``."""
+    while True:
+        if test.op == O.NOT:
+            test, wanted = test.src[0], not wanted
+        elif test.op in (O.EQ, O.NE) and test.src[1].op == O.CONST and test.src[1].arg == 0:
+            wanted = wanted if test.op == O.NE else not wanted
+            test = _plain(test.src[0])
+        elif test.op == O.WHERE and all(s.op == O.CONST for s in test.src[1:]):
+            first, second = (bool(s.arg) for s in test.src[1:])
+            if first == second:
+                return None
+            test, wanted = test.src[0], wanted is first
+        elif test.op == O.CAST and test.src[0].dtype.kind == "b":
+            test = test.src[0]
+        else:
+            break
+    if test.op in (O.LE, O.LT):
+        return _causal(test, wanted, fill, row, keys)
+    memory = _memory(test, row, keys)
+    is_byte = test.dtype.itemsize == 1 and test.dtype.kind in "biu"
+    return None if memory is None or not is_byte else Kept(memory, wanted, fill)
+
+
+def _causal(test: UOp, wanted: bool, fill: float, row: UOp, keys: UOp) -> Step | None:
+    """A comparison of the loops: key <= row + offset."""
+    sides = [_index_of(s) for s in test.src]
+    if sides[0] is None or sides[1] is None:
+        return None
+    terms, constant = terms_of(sub(sides[0], sides[1]))
+    terms = {r: factor for r, factor in terms.items() if factor}
+    if test.op == O.LT:
+        constant += 1
+    # What is kept is where terms + constant <= 0; if not wanted, where 1 - terms - constant <= 0.
+    if not wanted:
+        terms, constant = {r: -factor for r, factor in terms.items()}, 1 - constant
+    return Causal(-constant, fill) if terms == {keys: 1, row: -1} else None
+
+
+def _index_of(node: UOp) -> UOp | None:
+    if node.op == O.CONST and node.dtype.kind in "iux":
+        return num(int(node.arg))
+    if node.op == O.CAST and node.dtype.kind in "iu" and node.src[0].dtype is dt.index:
+        lo, hi = dt.integer_limits(node.dtype)
+        return node.src[0] if lo <= node.src[0].vmin and node.src[0].vmax <= hi else None
+    return node if node.dtype is dt.index else None
+
+
+def _memory(node: UOp, row: UOp, keys: UOp) -> Memory | None:
+    if node.op != O.LOAD or len(node.src[0].src) != 2 or node.src[0].src[0].op != O.PARAM:
+        return None
+    index = node.src[0]
+    down, along = stride(index, row), stride(index, keys)
+    if down is None or along is None:
+        return None
+    return Memory(index.src[0], replace_all(index.src[1], {row: ZERO, keys: ZERO}), down, along)
+
+
+def _plain(node: UOp) -> UOp:
+    """Below conversions between floats."""
+    while node.op == O.CAST and node.dtype.kind == "f" and node.src[0].dtype.kind == "f":
+        node = node.src[0]
+    return node
+
+
+def _load_of(factor: UOp) -> UOp | None:
+    """The load of a factor in 16 bits whose products are made in float32."""
+    if factor.op != O.CAST or factor.dtype is not dt.float32:
+        return None
+    load = factor.src[0]
+    if load.op != O.LOAD or load.dtype not in HALVES or len(load.src[0].src) != 2:
+        return None
+    return load if load.src[0].src[0].op == O.PARAM else None
+
+
+# -- the tile -------------------------------------------------------------------------------------
+
+
+def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
+    """The kernel as stores of a tile's pieces; None where it is no attention, or of other sizes."""
+    if not has_wgmma:
+        return None
+    found = find_attention(sink)
+    if found is None:
+        return None
+    rows, columns, keys, depth = map(extent, (found.row, found.column, found.keys, found.depth))
+    if max(columns, depth) > MAX_SIDE or min(rows, keys) < MIN_ROWS or min(columns, depth) < 16:
+        return None
+    kinds = {f.src[0].dtype for f in (found.query, found.key, found.value)}
+    if len(kinds) != 1:
+        return None
+    query = contiguous_operand(found.query, [found.row], [found.depth])
+    key = contiguous_operand(found.key, [found.keys], [found.depth])
+    value = contiguous_operand(found.value, [found.column], [found.keys])
+    if query is None or key is None or value is None:
+        return None
+    (end,) = sink.src
+    batch = [r for r in end.src[1:] if r not in (found.row, found.column)]
+    count = prod(map(extent, batch))
+    down = -(-rows // ROWS)
+    if count > 65535:
+        return None
+    values = unflatten(special("g1", count), batch)
+    # The longest rows of a triangle come first, so that short ones fill the end.
+    start = mul(sub(num(down - 1), special("g0", down)), ROWS)
+    memories = [s.memory for s in found.steps if isinstance(s, Added | Kept)]
+    sources = [query.memory, key.memory, value.memory, *[m.source for m in memories]]
+    bases = [replace_all(b, values) for b in (query.base, key.base, value.base)]
+    bases += [replace_all(m.base, values) for m in memories]
+    kind = HALVES[kinds.pop()]
+    arg = (
+        "tile", "attention", kind, rows, columns, keys, depth, tuple(map(_described, found.steps)),
+        *[(o.outer, o.depth, o.wide) for o in (query, key, value)],
+    )  # fmt: skip
+    tile = make(O.BARRIER, dt.float32, (*sources, *bases, start), arg)
+    applied += [
+        Opt("TILE", found.row.arg.id, ROWS),
+        Opt("TC", found.keys.arg.id, KEYS),
+    ]
+    shape = TileShape(kind, ROWS, 64 if columns <= 64 else 128, KEYS)
+    lanes = store_lanes(end.src[0].src[0], found.column, shape)
+    ends = []
+    for piece in output_pieces(shape, lanes):
+        row, column = add(start, piece.m), piece.n
+        gate = and_(lt(row, rows), lt(column, columns))
+        if lanes > 1:
+            column = add(column, piece.lane)
+        part = make(O.BARRIER, dt.float32, (tile, piece.lane), ("piece", piece.number))
+        places = {found.reduction: part, found.row: row, found.column: column, **values}
+        store = replace_all(end.src[0], places)
+        loops = [piece.lane] if lanes > 1 else []
+        ends.append(make(O.END, dt.void, (gated(store, gate), *loops)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+def _described(step: Step) -> tuple[str | int | float | bool, ...]:
+    """A step without its memory, which the sources of the tile hold in order."""
+    match step:
+        case Scale(factor):
+            return ("scale", factor)
+        case Causal(offset, fill):
+            return ("causal", offset, fill)
+        case Added(memory, sign):
+            return ("added", memory.row, memory.column, memory.source.dtype.name, sign)
+        case Kept(memory, wanted, fill):
+            return ("kept", memory.row, memory.column, wanted, fill)
