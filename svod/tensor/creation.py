@@ -148,15 +148,18 @@ def linspace(
             raise DTypeError(f"linspace: {name} must be a number, not {value!r:.60}")
     if count < 0:
         raise ShapeError(f"linspace: num must be 0 or more, not {count}")
+    if not endpoint:  # the first values of a line with one more
+        whole = linspace(start, stop, count + 1, dtype=dtype, device=device)
+        return whole.narrow(0, 0, count)
     kind = dt.float32 if dtype is None else dtype_of(dtype)
     wide = kind if kind.kind == "f" and kind.bits >= 32 else dt.float64
-    gaps = count - 1 if endpoint else count
+    gaps = count - 1
     step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
     line = wrap(B.iota(count, dt.int32), device_name(device))
     x = line.cast(wide)
     # From both ends, so that the last value is exactly stop.
     rising = x * step + float(start)
-    if endpoint and count > 1:
+    if count > 1:
         from svod.tensor.elementwise import select
 
         falling = (x - gaps) * step + float(stop)
@@ -184,7 +187,8 @@ def eye(
     kind = dt.float32 if dtype is None else dtype_of(dtype)
     row = wrap(B.reshape(B.iota(rows, dt.int32), (rows, 1)), device_name(device))
     column = wrap(B.reshape(B.iota(columns, dt.int32), (1, columns)), None)
-    return (row + integer(k, "k") == column).cast(kind)
+    offset = min(max(integer(k, "k"), -rows), columns)  # further away there is no diagonal
+    return (row + offset == column).cast(kind)
 
 
 def meshgrid(*tensors: Any, indexing: str = "xy") -> list[Tensor]:

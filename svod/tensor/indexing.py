@@ -161,13 +161,19 @@ def _on(array: Any, device: str) -> Tensor:
 def _mask_indices(mask: Any, shape: tuple[int, ...], axis: int, device: str | None) -> list[Any]:
     """A mask is read now: how many elements it selects decides the shape of the result."""
     covered = shape[axis : axis + mask.ndim]
-    if tuple(mask.shape) != covered:
+    if tuple(mask.shape) != covered and not _selects_nothing(mask.shape, covered):
         raise IndexingError(f"a mask of shape {tuple(mask.shape)} does not fit axes {covered}")
     if mask.ndim == 0:
         raise IndexingError("a mask without axes stands alone: x[mask]")
     values = mask.numpy() if isinstance(mask, Core) else mask  # type: ignore[attr-defined]
     found = [tensor_of(i) for i in np.nonzero(values)]
     return [t if device is None else t.to(device) for t in found]
+
+
+def _selects_nothing(mask: tuple[int, ...], covered: tuple[int, ...]) -> bool:
+    """Whether a mask without elements fits, as in NumPy: its other sides are those of the axes."""
+    fits = len(mask) == len(covered)
+    return fits and 0 in mask and all(m in (0, n) for m, n in zip(mask, covered, strict=True))
 
 
 def _slice_cut(entry: slice, size: int) -> Cut:

@@ -237,7 +237,9 @@ def vector_norm(
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """The norm of matrices: "fro", "nuc", 1, 2, inf or their negatives."""
     matrix = _matrices(x, "matrix_norm")
-    if ord in ("fro", None):
+    if 0 in matrix.shape[-2:]:
+        found = matrix.sum((-2, -1))  # zeros: the norm of no elements
+    elif ord in ("fro", None):
         found = (matrix * matrix).sum((-2, -1)).sqrt()
     elif ord in ("nuc", 2, -2):
         values = svdvals(matrix)
@@ -266,7 +268,9 @@ def _factors(function: Callable[..., Tensor], name: str, *args: Any) -> list[Ten
     kind = tensors[0].dtype
     if kind.bits < 32:
         args = tuple([a.cast(dt.float32) if isinstance(a, Tensor) else a for a in args])
-    if 0 in [prod(s) for s in shapes]:  # nothing to read: LAPACK's answer is known now
+    if not any(prod(s) for s in pieces):
+        flat = wrap(B.full((0,), 0, kind), tensors[0]._device)
+    elif 0 in shapes[0]:  # nothing to read: LAPACK's answer is known now
         arrays = [np.empty(s, np.float64) for s in shapes]
         flat = Tensor(compute(name, arrays, options), dtype=kind, device=tensors[0]._device)
     else:

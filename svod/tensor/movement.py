@@ -15,6 +15,7 @@ import numpy as np
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
+from svod.ir.node import largest
 from svod.tensor.core import (
     Core,
     Scalar,
@@ -349,6 +350,8 @@ def _triangle(x: Tensor, diagonal: int) -> Tensor:
         raise ShapeError(f"tril and triu need at least 2 axes, not shape {x.shape}")
     rows, columns = x.shape[-2:]
     offset = integer(diagonal, "diagonal")
+    if isinstance(offset, int):  # further away there is no diagonal
+        offset = min(max(offset, -largest(rows)), largest(columns))
     row = wrap(B.reshape(B.iota(rows, dt.int32), (rows, 1)), None)
     column = wrap(B.reshape(B.iota(columns, dt.int32), (1, columns)), None)
     return column <= (row + offset if offset else row)

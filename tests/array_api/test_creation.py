@@ -47,6 +47,9 @@ def test_linspace(data: Any) -> None:
         wanted = np.linspace(start, stop, num, endpoint, dtype=name)
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-3)
         assert found.dtype == _dtype(name)
+        longer = svod.linspace(start, stop, num + 1, dtype=_dtype(name))
+        shorter = svod.linspace(start, stop, num, dtype=_dtype(name), endpoint=False)
+        np.testing.assert_array_equal(shorter.numpy(), longer.numpy()[:-1])
     if num > 1 and endpoint:
         ends = svod.linspace(start, stop, num, dtype=svod.float64).numpy()
         assert ends[0] == start and ends[-1] == stop
@@ -81,7 +84,7 @@ def test_filled(shape: Any, name: str) -> None:
 @given(data=st.data())
 def test_eye(data: Any) -> None:
     rows, columns = data.draw(st.integers(0, 5)), data.draw(st.none() | st.integers(0, 5))
-    k = data.draw(st.integers(-6, 6))
+    k = data.draw(st.integers(-6, 6) | st.sampled_from([2**32, -(2**32)]))
     name = data.draw(st.sampled_from(NUMBERS))
     found = svod.eye(rows, columns, k=k, dtype=_dtype(name))
     np.testing.assert_array_equal(found.numpy(), np.eye(rows, columns, k, name))

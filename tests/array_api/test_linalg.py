@@ -120,6 +120,9 @@ def test_nothing_to_factor() -> None:
     left, values, right = linalg.svd(svod.zeros((0, 3)))
     assert (left.shape, values.shape, right.shape) == ((0, 0), (0,), (3, 3))
     assert linalg.pinv(svod.zeros((0, 3))).shape == (3, 0)
+    assert linalg.solve(svod.eye(2), svod.zeros((2, 0))).shape == (2, 0)
+    for order in _MATRIX_ORDERS:
+        assert linalg.matrix_norm(svod.zeros((2, 0, 3)), ord=order).tolist() == [0, 0]
     assert linalg.matrix_rank(svod.zeros((2, 0, 3))).tolist() == [0, 0]
 
 

@@ -54,6 +54,8 @@ def test_axes(data: Any) -> None:
     if x.ndim:
         one = data.draw(st.integers(-x.ndim, x.ndim - 1))
         check("moveaxis", x, one, data.draw(st.integers(-x.ndim, x.ndim - 1)))
+        several = tuple(data.draw(st.permutations(range(x.ndim))))
+        check("moveaxis", x, several, tuple([a - x.ndim for a in reversed(several)]))
         check("unstack", x, axis=one)
         check("flip", x, axis=one)
     check("flip", x)
@@ -122,7 +124,7 @@ def test_take(data: Any) -> None:
 @given(data=st.data())
 def test_triangles_and_grids(data: Any) -> None:
     x = _array(data, npst.array_shapes(min_dims=2, max_dims=3, min_side=0, max_side=4))
-    k = data.draw(st.integers(-4, 4))
+    k = data.draw(st.integers(-4, 4) | st.sampled_from([2**32, -(2**32), 10**18]))
     check("tril", x, k=k)
     check("triu", x, k=k)
     check("matrix_transpose", x)
@@ -175,6 +177,18 @@ def test_masks(data: Any) -> None:
     mine[Tensor(mask)] = value
     wanted[strict.asarray(mask)] = value
     R.same(mine, wanted, "x[mask] = value")
+
+
+@pytest.mark.parametrize("mask", [(0, 2), (3, 0), (0,), (0, 0), (0, 5), (2, 2), (3, 2, 0)])
+def test_masks_without_elements(mask: tuple[int, ...]) -> None:
+    x, key = np.ones((3, 2)), np.zeros(mask, bool)
+    try:
+        wanted = x[key].shape
+    except IndexError:
+        with pytest.raises(IndexError):
+            Tensor(x)[Tensor(key)]
+    else:
+        assert Tensor(x)[Tensor(key)].shape == wanted
 
 
 @quick
