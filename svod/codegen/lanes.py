@@ -8,6 +8,7 @@ one vector access; any other has a vector of offsets (gather, scatter).
 from __future__ import annotations
 
 from svod.base.errors import GraphError
+from svod.codegen.strided import shuffled_loads
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
@@ -19,12 +20,26 @@ def is_lane(node: UOp) -> bool:
     return node.op == O.RANGE and node.arg.kind is AxisKind.LANE
 
 
-def vectorize(sink: UOp) -> UOp:
-    """The kernel with vector values and no LANE ranges."""
+def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
+    """The kernel with vector values and no LANE ranges.
+
+    With registers of a known size, loads that jump from lane to lane become vector loads and
+    shuffles where that is possible.
+    """
     done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
-        done[node] = _vector_form(node, done)
+    order = sink.toposort()
+    shuffled = shuffled_loads(order, vector_bytes, vector_value) if vector_bytes else {}
+    for node in order:
+        done[node] = shuffled.get(node) or _vector_form(node, done)
     return done[sink]
+
+
+def vector_value(value: UOp) -> UOp:
+    """What a value with one LANE axis is as a vector."""
+    done: dict[UOp, UOp] = {}
+    for node in value.toposort():
+        done[node] = _vector_form(node, done)
+    return done[value]
 
 
 def broadcast(node: UOp, lanes: int) -> UOp:

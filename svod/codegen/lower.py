@@ -148,8 +148,9 @@ def _lane_reduce(node: UOp, value: UOp) -> UOp:
         half = lanes // 2
         if lanes % 2:
             break
-        low = make(O.VECTORIZE, value.dtype.scalar.vec(half), (value,), ("slice", 0))
-        high = make(O.VECTORIZE, value.dtype.scalar.vec(half), (value,), ("slice", half))
+        dtype = value.dtype.scalar.vec(half)
+        low = make(O.SHUFFLE, dtype, (value,), tuple(range(half)))
+        high = make(O.SHUFFLE, dtype, (value,), tuple(range(half, lanes)))
         if half == 1:
             low = make(O.GEP, value.dtype.scalar, (value,), 0)
             high = make(O.GEP, value.dtype.scalar, (value,), 1)

@@ -59,6 +59,11 @@ def _optimize(kernel: UOp, choices: Choices) -> UOp:
     return kernel
 
 
+@wraps(vectorize)
+def _vectorize(kernel: UOp, choices: Choices) -> UOp:
+    return vectorize(kernel, choices.machine.vector_bytes)
+
+
 def _graph_only(run: Callable[[UOp], UOp]) -> Callable[[UOp, Choices], UOp]:
     @wraps(run)
     def step(kernel: UOp, choices: Choices) -> UOp:
@@ -84,7 +89,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("rangeify", _rangeify, _loops, "movement ops become index arithmetic over loops"),
     Pass("optimize", _optimize, _copied_loops, "choose lanes, register tile, unrolling, threads"),
     Pass("expand", _graph_only(expand), _copied_loops, "UPCAST and UNROLL axes become copies"),
-    Pass("vectorize", _graph_only(vectorize), _copied_loops, "the LANE axis becomes real vectors"),
+    Pass("vectorize", _vectorize, _copied_loops, "the LANE axis becomes real vectors"),
     Pass("separate", _graph_only(separate_loops), _copied_loops, "one loop is at one place"),
     Pass(
         "order",

@@ -71,6 +71,7 @@ BROADCAST: Final = 43  # scalar to all lanes
 LANES: Final = 44  # vector 0, 1, .. n-1
 GEP: Final = 45  # arg int: one lane of a vector
 VECTORIZE: Final = 46  # src: scalars, one per lane
+SHUFFLE: Final = 103  # src: (a[, b]), vectors alike. arg tuple: lanes of a, then of b; -1 is any
 LANE_REDUCE: Final = 47  # vector folded to a scalar in a fixed tree order. arg: op
 ACC: Final = 49  # src: (initial value, *ranges). An accumulator carried by those loops
 # -- unary ------------------------------------------------------------------------------------

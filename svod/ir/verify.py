@@ -651,6 +651,16 @@ def _vectorize(node: UOp) -> str | None:
     return None
 
 
+def _shuffle(node: UOp) -> str | None:
+    inner = node.src[0].dtype
+    if node.src[-1].dtype is not inner or node.dtype is not inner.scalar.vec(len(node.arg)):
+        return f"it makes {node.dtype!r} of {_dtypes(node.src)}"
+    lanes = inner.lanes * len(node.src)
+    if not all(-1 <= lane < lanes for lane in node.arg):
+        return f"it takes lanes {node.arg} of {lanes}"
+    return None
+
+
 def _lane_reduce(node: UOp) -> str | None:
     if node.arg not in O.REDUCTIONS or not takes_reduction(node.arg, node.dtype):
         return f"{O.NAMES.get(node.arg, node.arg)} is no reduction over {node.dtype!r}"
@@ -681,6 +691,7 @@ _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.DOT: (2, 3, _dot),
     O.GEP: (1, 1, _element),
     O.VECTORIZE: (1, None, _vectorize),
+    O.SHUFFLE: (1, 2, _shuffle),
     O.LANE_REDUCE: (1, 1, _lane_reduce),
 }
 
@@ -733,18 +744,6 @@ def _lowered_lanes(node: UOp) -> str | None:
     return None
 
 
-def _lowered_vectorize(node: UOp) -> str | None:
-    if node.arg is None:
-        return _vectorize(node)
-    word, start = node.arg
-    inner = node.src[0].dtype
-    if word != "slice" or len(node.src) != 1 or node.dtype.scalar is not inner.scalar:
-        return f"it makes {node.dtype!r} of {_dtypes(node.src)}"
-    if not 0 <= start <= inner.lanes - node.dtype.lanes:
-        return f"lanes {start} to {start + node.dtype.lanes - 1} are not all in {inner!r}"
-    return None
-
-
 _NO_FORM: Final[tuple[str | None, ...]] = (None,)
 # What the argument of a lowered operation may say; the renderer has one form for each.
 _FORMS: Final[dict[int, tuple[str | None, ...]]] = {
@@ -762,7 +761,6 @@ _LOWERED: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.RANGE: (1, 1, _lowered_range),
     O.INDEX: (2, 3, _lowered_index),
     O.LANES: (0, 0, _lowered_lanes),
-    O.VECTORIZE: (1, None, _lowered_vectorize),
 }
 del _LOWERED[O.LANE_REDUCE]  # folded in halves by now
 

@@ -13,14 +13,15 @@ from svod.optimize.actions import Nest, merge_adjacent
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
-from svod.optimize.machine import Machine
+from svod.optimize.machine import MAX_STEP, MIN_RUN, Machine
 from svod.optimize.opts import Opt
 from svod.optimize.rows import HEAVY, keep_rows
 
 __all__ = ["merge_adjacent", "optimize"]
 
 LANE_FACTORS = (16, 8, 4, 2, 1)
-STRIDED_BLOCK = 64  # elements: some cache lines of every row that is read across
+CROSSED = 16  # elements, and lanes: the block that is transposed in registers
+CROSSED_BLOCKS = 8  # along a row that is read across, where rows do not stay in cache
 THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
@@ -165,9 +166,9 @@ def choose_plain(nest: Nest) -> None:
         most = 1 if tile.upcasts else _reduce_vectors([n for n in own if own[n] is r])
         nest.apply(Opt("LANE", r.arg.id, _lane_width(extent(r), width, most)))
     if lane is not None:
-        crossed = _crossed_axis(shape, lane)
-        if crossed is not None:
-            nest.apply(Opt("BLOCK", crossed.arg.id, STRIDED_BLOCK))
+        if not tile.upcasts and (crossed := _crossed(shape, machine, lane)):
+            nest.apply(*crossed)
+            return
         lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape, lane, machine))
         nest.apply(Opt("LANE", lane.arg.id, lanes))
         if tile.upcasts:
@@ -176,21 +177,26 @@ def choose_plain(nest: Nest) -> None:
         nest.apply(*larger_first(nest.main()))
 
 
-def _crossed_axis(shape: _Shape, lane: UOp) -> UOp | None:
-    """An output axis along which loads are contiguous while they jump from lane to lane.
+def _crossed(shape: _Shape, machine: Machine, lane: UOp) -> list[Opt]:
+    """Copies along an axis of contiguous loads that jump from lane to lane.
 
-    Going a block of it down before the next lanes uses every cache line that was fetched.
+    The code generator reads whole rows for them and transposes the block in registers.
     """
-    if shape.reductions or shape.ordered:
-        return None
+    if shape.reductions or shape.ordered or len(shape.values) > HEAVY_BODY:
+        return []
     for index in shape.indices:
-        if index is shape.store.src[0] or stride(index, lane) in (0, 1):
+        if index is shape.store.src[0] or abs(stride(index, lane) or 0) <= MAX_STEP:
             continue
         for r in shape.outputs:
-            long = extent(r) > STRIDED_BLOCK and r.src[0].op == O.CONST
-            if r is not lane and stride(index, r) == 1 and long:
-                return r
-    return None
+            if r is lane or stride(index, r) != 1 or extent(r) < MIN_RUN:
+                continue
+            lanes = min(CROSSED, machine.lanes(shape.itemsize))
+            opts = [Opt("UPCAST", r.arg.id, min(lanes, extent(r)))]
+            large = evaluations(index) * index.dtype.itemsize > machine.stream_bytes // 2
+            if large and extent(r) > 2 * lanes * CROSSED_BLOCKS and r.src[0].op == O.CONST:
+                opts.append(Opt("BLOCK", r.arg.id, CROSSED_BLOCKS))
+            return [*opts, Opt("LANE", lane.arg.id, _lane_width(extent(lane), lanes, 1))]
+    return []
 
 
 def _reduce_vectors(reductions: list[UOp]) -> int:

@@ -159,8 +159,8 @@ def _named(node: UOp, parts: list[Text]) -> Text:
         return f"lanes({node.arg})", ATOM
     if op == O.GEP:
         return f"{_within(parts[0], ATOM)}[{node.arg}]", ATOM
-    if op == O.VECTORIZE and node.arg is not None:
-        return f"{_within(parts[0], ATOM)}[{node.arg[1]} : +{node.dtype.lanes}]", ATOM
+    if op == O.SHUFFLE:
+        return _shuffled(node, parts), ATOM
     if op == O.DEFINE_VAR:
         return ("core" if node.arg.name == CORE else node.arg.name), ATOM
     if op in (O.PARAM, O.DEFINE_LOCAL):
@@ -169,6 +169,15 @@ def _named(node: UOp, parts: list[Text]) -> Text:
         return "", ATOM  # written by the LOAD around it
     word = O.NAMES[op].lower()
     return f"{word}({', '.join([text for text, _ in parts])})", ATOM
+
+
+def _shuffled(node: UOp, parts: list[Text]) -> str:
+    """Neighbouring lanes as ``v[8 : +8]``, others as ``shuffle(v, w, 0 4 1 5)``."""
+    lanes = node.arg
+    if len(parts) == 1 and lanes == tuple(range(lanes[0], lanes[0] + len(lanes))):
+        return f"{_within(parts[0], ATOM)}[{lanes[0]} : +{len(lanes)}]"
+    places = " ".join(["_" if lane < 0 else str(lane) for lane in lanes])
+    return f"shuffle({', '.join([text for text, _ in parts])}, {places})"
 
 
 def _infix(node: UOp, parts: list[Text]) -> Text:

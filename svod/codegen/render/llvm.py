@@ -236,6 +236,8 @@ class LLVMRenderer:
             )
         elif op == O.VECTORIZE:
             self.names[node] = self._vectorize(node)
+        elif op == O.SHUFFLE:
+            self.names[node] = self._shuffled(node)
         elif op == O.CAST:
             self.names[node] = self._cast(node)
         elif op == O.BITCAST:
@@ -259,21 +261,21 @@ class LLVMRenderer:
 
     def _vectorize(self, node: UOp) -> str:
         kind = type_name(node.dtype)
-        if node.arg is not None and node.arg[0] == "slice":
-            source = node.src[0]
-            start = node.arg[1]
-            mask = ", ".join([f"i32 {start + i}" for i in range(node.dtype.lanes)])
-            whole = type_name(source.dtype)
-            return self._emit(
-                f"shufflevector {whole} {self._value(source)}, {whole} poison, "
-                f"<{node.dtype.lanes} x i32> <{mask}>"
-            )
         value = "poison"
         for i, s in enumerate(node.src):
             value = self._emit(
                 f"insertelement {kind} {value}, {type_name(s.dtype)} {self._value(s)}, i64 {i}"
             )
         return value
+
+    def _shuffled(self, node: UOp) -> str:
+        kind = type_name(node.src[0].dtype)
+        values = [self._value(s) for s in node.src]
+        second = values[1] if len(values) == 2 else "poison"
+        mask = ", ".join([f"i32 {lane}" if lane >= 0 else "i32 poison" for lane in node.arg])
+        return self._emit(
+            f"shufflevector {kind} {values[0]}, {kind} {second}, <{len(node.arg)} x i32> <{mask}>"
+        )
 
     def _broadcast(self, value: str, dtype: DType) -> str:
         kind, scalar = type_name(dtype), type_name(dtype.scalar)

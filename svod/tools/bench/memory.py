@@ -99,6 +99,25 @@ def columns() -> Iterator[Line]:
     )  # fmt: skip
 
 
+def transposed() -> Iterator[Line]:
+    """A transposed copy of a square matrix, and images with their channels moved last."""
+    theirs: dict[str, Callable[[Any, list[Any]], object]] = {
+        "torch": lambda out, t: out.copy_(t[0].T)
+    }
+    yield from compare(
+        "transposed copy of 1024²", 1.0, [normal(0)[: 1 << 20].reshape(1024, 1024)],
+        lambda a: a.permute(1, 0).contiguous(), theirs, lambda a: a.T,
+        lambda a: np.ascontiguousarray(a.T),
+    )  # fmt: skip
+    theirs = {"torch": lambda out, t: out.copy_(t[0].permute(0, 2, 3, 1))}
+    images = normal(0)[: 8 * 64 * 56 * 56].reshape(8, 64, 56, 56)
+    yield from compare(
+        "channels last, 8×64×56²", 1.0, [images],
+        lambda a: a.permute(0, 2, 3, 1).contiguous(), theirs,
+        lambda a: a.transpose(0, 2, 3, 1), lambda a: np.ascontiguousarray(a.transpose(0, 2, 3, 1)),
+    )  # fmt: skip
+
+
 def exponential() -> Iterator[Line]:
     """exp of every element."""
     return unary("exp")
@@ -134,6 +153,7 @@ CASES = (
     Case("multiply_add", "a*b+c over 64 MB arrays, against torch", multiply_add),
     Case("sum", "the sum of 64 MB, against torch", total),
     Case("columns", "sums down the columns of 64 MB, against torch and NumPy", columns),
+    Case("transposed", "transposed copies, against torch and NumPy", transposed),
     Case("exp", "exp of 16M elements, against torch", exponential),
     Case("tanh", "tanh of 16M elements, against torch", hyperbolic_tangent),
 )

@@ -1,0 +1,309 @@
+"""Vector loads and shuffles in place of loads that jump from lane to lane.
+
+In: the loads of a kernel with LANE axes. Out: vector values for those that memory can give
+together. Two forms:
+
+    x[2*lane + c]           neighbours in memory are read whole, and every second one is taken
+    x[n*lane + c], c = 0..  copies side by side (UPCAST, UNROLL) are columns of a block: its rows
+                            are read whole and the block is transposed in registers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.args import AxisKind, RangeArg
+from svod.ir.node import UOp, const, make
+from svod.ir.symbolic import (
+    FALSE,
+    TRUE,
+    ZERO,
+    add,
+    and_,
+    conjuncts,
+    eq,
+    from_terms,
+    lt,
+    mod,
+    mul,
+    num,
+    rebuild,
+    sub,
+    terms_of,
+)
+from svod.optimize.graph import extent
+from svod.optimize.machine import MAX_STEP, MIN_RUN
+
+GROUP_BYTES = 16  # shuffles within groups of this size are cheap everywhere
+POSITION = 1_000_000  # numbers of the ranges that count places in memory; they vanish here
+
+
+class _Jump(NamedTuple):
+    """A load at ``base + step*lane + start`` under a gate."""
+
+    load: UOp
+    lane: UOp
+    step: int
+    base: UOp
+    start: int
+    gate: UOp
+
+    def place(self) -> tuple[UOp, UOp, int, UOp]:
+        return self.load.src[0].src[0], self.lane, self.step, self.base
+
+
+def shuffled_loads(
+    order: Iterable[UOp], vector_bytes: int, vector_value: Callable[[UOp], UOp]
+) -> dict[UOp, UOp]:
+    """The vectors of loads that need no gather."""
+    near: dict[tuple[object, ...], list[_Jump]] = {}
+    far: dict[tuple[object, ...], list[_Jump]] = {}
+    for node in order:
+        jump = _jump(node) if node.op == O.LOAD and len(node.src) == 1 else None
+        if jump is None:
+            continue
+        if abs(jump.step) > MAX_STEP:
+            far.setdefault((*jump.place(), jump.gate), []).append(jump)
+        elif (gate := _gate_of_places(jump)) is not None:
+            near.setdefault((*jump.place(), gate), []).append(jump)
+    if not near and not far:
+        return {}
+    made = _Made(vector_bytes, vector_value)
+    for key, jumps in near.items():
+        made.take_apart(jumps, key[-1])  # type: ignore[arg-type]
+    for jumps in far.values():
+        made.transpose(jumps)
+    return made.vectors
+
+
+def _jump(load: UOp) -> _Jump | None:
+    lanes = [r for r in load.ranges if r.arg.kind is AxisKind.LANE]
+    if len(lanes) != 1 or lanes[0].vmax & (lanes[0].vmax + 1):
+        return None
+    (lane,) = lanes
+    index = load.src[0]
+    terms, start = terms_of(index.src[1])
+    step = terms.pop(lane, 0)
+    if step in (0, 1) or any(lane in t.ranges for t in terms):
+        return None
+    gate = index.src[2] if len(index.src) == 3 else TRUE
+    return _Jump(load, lane, step, from_terms(terms, 0), start, gate)
+
+
+# -- gates ----------------------------------------------------------------------------------------
+
+_FAR = 1 << 40
+_PLACE = make(O.RANGE, dt.index, (num(2 * _FAR),), RangeArg(POSITION, AxisKind.LANE))
+
+
+def _gate_of_places(jump: _Jump) -> UOp | None:
+    """The gate as a condition on the place in memory, counted from the base; None if it is none."""
+    gate = TRUE
+    place = sub(sub(_PLACE, num(_FAR)), num(jump.start))  # step * lane
+    for part in conjuncts(jump.gate):
+        if jump.lane not in part.ranges:
+            gate = and_(gate, part)
+            continue
+        if part.op != O.LT or part.src[1].op != O.CONST:
+            return None
+        terms, constant = terms_of(part.src[0])
+        factor = terms.pop(jump.lane, 0)
+        if not factor or jump.step % factor or any(jump.lane in t.ranges for t in terms):
+            return None
+        # factor * lane + rest < limit, times what makes the factor a step
+        times = jump.step // factor
+        sign = 1 if times > 0 else -1
+        rest = mul(from_terms(terms, constant), abs(times))
+        limit = abs(times) * (part.src[1].arg - 1) + 1
+        gate = and_(gate, lt(add(mul(place, sign), rest), limit))
+    return gate
+
+
+def _at(value: UOp, places: dict[UOp, UOp]) -> UOp:
+    done = dict(places)
+    for node in value.toposort():
+        if node not in done:
+            src = tuple([done[s] for s in node.src])
+            done[node] = node if src == node.src else rebuild(node, src)
+    return done[value]
+
+
+# -- vectors --------------------------------------------------------------------------------------
+
+
+class _Made:
+    """Vectors made so far."""
+
+    def __init__(self, vector_bytes: int, vector_value: Callable[[UOp], UOp]) -> None:
+        self.vector_bytes, self.vector_value = vector_bytes, vector_value
+        self.vectors: dict[UOp, UOp] = {}
+
+    def _width(self, jump: _Jump) -> int:
+        """Lanes that are made together: one register."""
+        return min(self.vector_bytes // jump.load.dtype.itemsize, extent(jump.lane))
+
+    def take_apart(self, jumps: list[_Jump], gate: UOp) -> None:
+        """Loads a few elements apart, from what lies between them too."""
+        jumps.sort(key=lambda jump: jump.start)
+        while jumps:
+            last = jumps[0].start + abs(jumps[0].step)
+            together = [jump for jump in jumps if jump.start < last]
+            jumps = jumps[len(together) :]
+            width = self._width(together[0])
+            parts: dict[UOp, list[UOp]] = {jump.load: [] for jump in together}
+            for first in range(0, extent(together[0].lane), width):
+                self._take_part(together, gate, first, width, parts)
+            for load, vectors in parts.items():
+                self.vectors[load] = _joined(vectors)
+
+    def _take_part(
+        self, jumps: list[_Jump], gate: UOp, first: int, width: int, parts: dict[UOp, list[UOp]]
+    ) -> None:
+        step = jumps[0].step
+        places = {j.load: [j.start + step * (first + i) for i in range(width)] for j in jumps}
+        wanted = {place for found in places.values() for place in found}
+        low, high = min(wanted), max(wanted)
+        starts = [*range(low, high - width + 1, width), high - width + 1]
+        pieces = [self._piece(jumps, gate, start, width) for start in starts]
+        for load, found in places.items():
+            chosen = [max([i for i, start in enumerate(starts) if start <= p]) for p in found]
+            lanes = [(c, p - starts[c]) for c, p in zip(chosen, found, strict=True)]
+            parts[load].append(_picked(pieces, lanes))
+
+    def _piece(self, jumps: list[_Jump], gate: UOp, start: int, width: int) -> UOp:
+        """Neighbours in memory, of which only those that some load needs are read under a gate."""
+        jump = jumps[0]
+        place = make(O.RANGE, dt.index, (num(width),), RangeArg(POSITION + 1, AxisKind.LANE))
+        if gate is not TRUE:
+            gate = _at(gate, {_PLACE: add(place, num(start + _FAR))})
+            step = abs(jump.step)
+            if len({j.start % step for j in jumps}) < step:
+                needed = [
+                    eq(mod(add(place, num((start - j.start) % step)), step), ZERO) for j in jumps
+                ]
+                gate = and_(gate, reduce(_either, needed))
+        return self._load(jump, add(add(jump.base, num(start)), place), gate)
+
+    def _load(self, jump: _Jump, offset: UOp, gate: UOp) -> UOp:
+        memory = jump.load.src[0].src[0]
+        places = (memory, offset) if gate is TRUE else (memory, offset, gate)
+        index = make(O.INDEX, jump.load.src[0].dtype, places)
+        return self.vector_value(make(O.LOAD, jump.load.dtype, (index,)))
+
+    def transpose(self, jumps: list[_Jump]) -> None:
+        """Loads of neighbours for lanes that are far apart."""
+        by_start = {jump.start: jump for jump in jumps}
+        width = self._width(jumps[0])
+        starts = sorted(by_start)
+        while starts:
+            run = [starts[0]]
+            while len(run) < width and run[-1] + 1 in by_start:
+                run.append(run[-1] + 1)
+            starts = starts[len(run) :]
+            if len(run) < MIN_RUN:
+                continue
+            parts: list[list[UOp]] = [[] for _ in run]
+            for first in range(0, extent(jumps[0].lane), width):
+                columns = _transposed(
+                    [self._row(jumps[0], run, first + i, width) for i in range(width)]
+                )
+                for part, column in zip(parts, columns, strict=False):
+                    part.append(column)
+            for start, part in zip(run, parts, strict=True):
+                self.vectors[by_start[start].load] = _joined(part)
+
+    def _row(self, jump: _Jump, run: list[int], lane: int, width: int) -> UOp:
+        """What one lane needs for all columns of a run, as a vector of the full width."""
+        gate = _at(jump.gate, {jump.lane: num(lane)})
+        if gate is FALSE:
+            return const(0, jump.load.dtype.vec(width))
+        place = make(O.RANGE, dt.index, (num(len(run)),), RangeArg(POSITION + 1, AxisKind.LANE))
+        offset = add(add(jump.base, num(jump.step * lane + run[0])), place)
+        row = self._load(jump, offset, gate)
+        return (
+            row
+            if len(run) == width
+            else _shuffle((row,), [*range(len(run)), *[-1] * (width - len(run))])
+        )
+
+
+def _either(a: UOp, b: UOp) -> UOp:
+    return make(O.OR, dt.bool_, (a, b))
+
+
+def _shuffle(sources: tuple[UOp, ...], lanes: Sequence[int]) -> UOp:
+    dtype = sources[0].dtype.scalar.vec(len(lanes))
+    return make(O.SHUFFLE, dtype, sources, tuple(lanes))
+
+
+def _picked(pieces: list[UOp], lanes: list[tuple[int, int]]) -> UOp:
+    """A vector with each lane from a piece: two pieces at first, then one more at a time."""
+    width = pieces[0].dtype.lanes
+    first, *others = sorted({number for number, _ in lanes})
+    value = pieces[first]
+    at = [place if number == first else -1 for number, place in lanes]  # in the value so far
+    if not others:
+        return _shuffle((value,), at)
+    for other in others:
+        both = [width + p if n == other else at[i] for i, (n, p) in enumerate(lanes)]
+        value = _shuffle((value, pieces[other]), both)
+        at = [-1 if lane < 0 else i for i, lane in enumerate(both)]
+    return value
+
+
+def _joined(vectors: list[UOp]) -> UOp:
+    """Vectors of equal size one after the other."""
+    while len(vectors) > 1:
+        both = range(2 * vectors[0].dtype.lanes)
+        vectors = [_shuffle((a, b), both) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+    return vectors[0]
+
+
+def _transposed(rows: list[UOp]) -> list[UOp]:
+    """The columns of a square of vectors: each step moves one bit of the row number into the lanes.
+
+    The bits below 16 bytes are moved by interleaving two rows, those above by whole groups.
+    """
+    size = len(rows)
+    group = min(size, max(1, GROUP_BYTES // rows[0].dtype.scalar.itemsize))
+    low, bits = group.bit_length() - 1, size.bit_length() - 1
+    for bit in range(low - 1, -1, -1):
+        halves = [
+            [
+                _interleaved(lane % group, half * group // 2, size) + lane - lane % group
+                for lane in range(size)
+            ]
+            for half in (0, 1)
+        ]
+        rows = _exchanged(rows, bit, halves)
+    for bit in range(low, bits):
+        groups = size // group
+        halves = [
+            [
+                (2 * (g % (groups // 2)) + half) * group + (size if g >= groups // 2 else 0) + i
+                for g in range(groups)
+                for i in range(group)
+            ]
+            for half in (0, 1)
+        ]
+        rows = _exchanged(rows, bit, halves)
+    return rows
+
+
+def _interleaved(position: int, half: int, size: int) -> int:
+    """a0 b0 a1 b1 ..: the lane that comes to a position of a group."""
+    return (position >> 1) + half + (size if position & 1 else 0)
+
+
+def _exchanged(rows: list[UOp], bit: int, halves: list[list[int]]) -> list[UOp]:
+    """Rows that differ in one bit of their number, combined in two ways."""
+    found = list(rows)
+    for i in range(len(rows)):
+        if not i >> bit & 1:
+            pair = rows[i], rows[i | 1 << bit]
+            found[i], found[i | 1 << bit] = [_shuffle(pair, lanes) for lanes in halves]
+    return found

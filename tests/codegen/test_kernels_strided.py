@@ -1,0 +1,111 @@
+"""Loads that jump from lane to lane: vector loads and shuffles, with every rest and border."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from svod import Tensor
+from svod.codegen.pipeline import generate
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, make
+from svod.ir.verify import verify_kernel
+from svod.optimize.machine import Machine
+from tests.codegen.test_kernels import check, data
+from tests.optimize.kernels import floats
+from tests.schedule.graphs import bodies
+
+WIDE = Machine(vector_bytes=64, registers=32)
+MACHINES = [WIDE, Machine(vector_bytes=32, registers=16), Machine(vector_bytes=16)]
+
+
+def text(x: Tensor, machine: Machine = WIDE) -> str:
+    (body,) = bodies(x)
+    return generate(body, machine).text
+
+
+SHAPES = [(64, 64), (16, 100), (100, 16), (37, 53), (5, 300), (300, 4), (3, 3), (130, 67)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_transposed_copies(shape: tuple[int, int]) -> None:
+    check(lambda x: x.permute(1, 0) + 0, data(shape))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "int16", "int64", "bool"])
+def test_transposed_copies_of_any_dtype(dtype: str) -> None:
+    check(lambda x: x.permute(1, 0).contiguous(), data((37, 70), dtype))
+
+
+def test_channels_go_last_and_first() -> None:
+    image = data((2, 5, 9, 11))
+    check(lambda x: x.permute(0, 2, 3, 1).contiguous(), image)
+    check(lambda x: x.permute(0, 3, 1, 2).contiguous(), image)
+
+
+def test_a_transposed_operand_of_a_sum() -> None:
+    check(lambda x, y: x.permute(1, 0) * 2 + y, data((50, 40)), data((40, 50)))
+
+
+def test_a_transposed_operand_with_a_border() -> None:
+    check(lambda x: x.pad(((1, 2), (3, 1))).permute(1, 0) + 1, data((40, 30)))
+
+
+@pytest.mark.parametrize("step", [2, 3, 4, 5])
+@pytest.mark.parametrize("size", [31, 64, 65, 200])
+def test_every_second_element(step: int, size: int) -> None:
+    check(lambda x: x[::step] + 1, data((size,)))
+    check(lambda x: x.flip(0)[1::step] + 1, data((size,)))
+
+
+@pytest.mark.parametrize("step", [2, 3])
+def test_every_second_element_with_a_border(step: int) -> None:
+    check(lambda x: x.pad(((0, 0), (3, 2)))[:, ::step] + 1, data((7, 61)))
+    check(lambda x: x.pad(((0, 0), (1, 1)))[:, 1::step] + 1, data((7, 61)))
+
+
+def test_neighbours_share_what_is_read() -> None:
+    """Pairs of elements: two vectors are read for two results."""
+    check(lambda x: x[::2] - x[1::2], data((200,)))
+    source = text(Tensor(np.ones(1024, np.float32))[::2] - Tensor(np.ones(1024, np.float32))[1::2])
+    assert "gather" not in source
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes} bytes")
+def test_no_gather_is_left(machine: Machine) -> None:
+    for x in (floats(64, 48).permute(1, 0) + 1, floats(2, 8, 10, 10).permute(0, 2, 3, 1) + 1):
+        assert "gather" not in text(x, machine)
+    assert "gather" not in text(floats(1000)[::2] + 1, machine)
+
+
+def test_an_image_read_every_second_pixel_with_its_border() -> None:
+    image = data((2, 3, 15, 17))
+    check(lambda x: x.pad(((0, 0), (0, 0), (1, 1), (1, 1)))[:, :, ::2, ::2] * 2, image)
+
+
+VECTOR = dt.float32.vec(4)
+
+
+@pytest.mark.parametrize(
+    "lanes, sources, reason",
+    [((0, 8), 2, "takes lanes"), ((0, 4), 1, "takes lanes"), ((0, 1, 2), 2, "it makes")],
+)
+def test_a_shuffle_of_lanes_that_are_not_there_is_refused(
+    lanes: tuple[int, ...], sources: int, reason: str
+) -> None:
+    splat = make(O.CONST, VECTOR, (), 1.0)
+    pair = (splat, make(O.NEG, VECTOR, (splat,)))[:sources]
+    shuffled = make(O.SHUFFLE, dt.float32.vec(2), pair, lanes)
+    with pytest.raises(Exception, match=reason):
+        verify_kernel(_stored(shuffled), "lower")
+
+
+def _stored(value: UOp) -> UOp:
+    (body,) = bodies(floats(4) + 1)
+    kernel = generate(body, WIDE).kernel
+    store = kernel.src[0].src[0]
+    end = make(
+        O.END, dt.void, (make(O.STORE, dt.void, (store.src[0], value)), *kernel.src[0].src[1:])
+    )
+    return make(O.SINK, dt.void, (end,))
