@@ -55,6 +55,27 @@ def _qr(x: Array, mode: Literal["reduced", "complete"]) -> tuple[Array, ...]:
     return tuple(np.linalg.qr(x, mode))
 
 
+def _exp(x: Array) -> tuple[Array, ...]:
+    """The exponential: a Padé quotient of degree 6 of x / 2**k, squared k times."""
+    size = np.abs(x).sum(-1).max(-1) if x.size else np.zeros(x.shape[:-2])
+    known = np.isfinite(size)
+    _, exponent = np.frexp(np.where(known, size, 0.0))
+    halvings = np.maximum(exponent + 1, 0)  # so that the scaled size is at most a half
+    scaled = (x.astype(np.float64).T / np.exp2(halvings).T).T
+    unit = np.broadcast_to(np.eye(x.shape[-1]), x.shape)
+    term, above, below, factor = unit, unit, unit, 1.0
+    for k in range(1, _DEGREE + 1):
+        factor *= (_DEGREE - k + 1) / (k * (2 * _DEGREE - k + 1))
+        term = term @ scaled
+        above = above + factor * term
+        below = below + factor * (term if k % 2 == 0 else -term)
+    found = np.linalg.solve(below, above)
+    for k in range(int(halvings.max(initial=0))):
+        found = np.where((halvings > k)[..., None, None], found @ found, found)
+    return (np.where(known[..., None, None], found, np.nan),)
+
+
+_DEGREE: Final = 6  # of numerator and denominator: exact to float64 for matrices up to a half
 _FUNCTIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "cholesky": _cholesky,
     "inv": _inv,
@@ -64,6 +85,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "eigh": _eigh,
     "svd": _svd,
     "qr": _qr,
+    "exp": _exp,
 }
 
 
@@ -74,7 +96,7 @@ def parts(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> li
     small = min(m, n)
     if name == "solve":
         return [tuple(shapes[1])]
-    if name in ("cholesky", "inv"):
+    if name in ("cholesky", "inv", "exp"):
         return [(*batch, m, n)]
     if name in ("det", "slogdet"):
         return [batch] * (2 if name == "slogdet" else 1)

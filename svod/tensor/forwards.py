@@ -38,6 +38,8 @@ _SAME = (
     "logaddexp logical_and logical_not logical_or logical_xor maximum minimum nan_to_num pow "
     "reciprocal remainder round rsqrt sign signbit sin sinh sqrt square tan tanh trunc "
     "any all argmax argmin count_nonzero logsumexp mean prod sum norm amax amin "
+    "det slogdet logdet inverse pinverse cholesky cholesky_solve cholesky_inverse qr svd "
+    "matrix_exp "
     "matmul dot tensordot outer inner mm bmm mv trace kron vecdot linear "
     "reshape flip roll squeeze unsqueeze permute transpose movedim moveaxis swapaxes flatten "
     "ravel tile tril triu diag diagonal diag_embed chunk split tensor_split unbind pad "

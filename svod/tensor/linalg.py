@@ -25,12 +25,19 @@ from svod.tensor.core import Axis, axes_of, axis_of, float_node, pair, spelled, 
 from svod.tensor.creation import eye
 from svod.tensor.custom import custom_function
 from svod.tensor.elementwise import select
+from svod.tensor.joining import concatenate
+from svod.tensor.matrices import cond as cond
+from svod.tensor.matrices import lstsq as lstsq
+from svod.tensor.matrices import multi_dot as multi_dot
+from svod.tensor.matrices import norm as _norm
+from svod.tensor.matrices import solve_triangular as solve_triangular
 from svod.tensor.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm",
-    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve",
-    "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
+    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot",
+    "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -131,6 +138,11 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise ShapeError(f"qr: mode is 'reduced' or 'complete', not {mode!r}")
     return QRResult(*_factors(_qr, "qr", _matrices(x, "qr"), mode))
+
+
+def matrix_exp(x: Tensor, /) -> Tensor:
+    """The exponential of square matrices: the sum of x**k / k!."""
+    return _factors(_exp, "exp", _square(x, "matrix_exp"))[0]
 
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
@@ -256,6 +268,9 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None
     return found.unsqueeze((-2, -1)) if keepdims else found
 
 
+norm = spelled(_norm)
+
+
 # -- the host functions as tensors -------------------------------------------------------------
 
 
@@ -317,6 +332,22 @@ def _inv(x: Tensor) -> Tensor:
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
     turned = output.reshape(x.shape).mT
     return -(turned @ grad.reshape(x.shape) @ turned)
+
+
+@custom_gradient
+def _exp(x: Tensor) -> Tensor:
+    return _host("exp", [x])
+
+
+@_exp.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    # The corner of the exponential of [[x.T, grad], [0, x.T]] is the derivative of exp(x.T)
+    # in the direction of grad.
+    turned, g = x.mT, grad.reshape(x.shape)
+    above = concatenate([turned, g], -1)
+    below = concatenate([turned * 0, turned], -1)
+    n = x.shape[-1]
+    return matrix_exp(concatenate([above, below], -2))[..., :n, n:]
 
 
 @custom_gradient

@@ -33,6 +33,7 @@ from svod.tensor.indexing import Indexing
 from svod.tensor.joining import Joining
 from svod.tensor.linear import Linear
 from svod.tensor.losses import Losses
+from svod.tensor.matrices import Matrices
 from svod.tensor.movement import Movement
 from svod.tensor.normalization import Normalization
 from svod.tensor.operators import Operators
@@ -70,6 +71,7 @@ class Tensor(
     Cumulative,
     Sorting,
     Linear,
+    Matrices,
     Convolution,
     Pooling,
     Normalization,
