@@ -14,13 +14,23 @@ from svod.ir.symbolic import num, rebuild
 def expand(sink: UOp) -> UOp:
     """Every END copied per value of its UPCAST axes, every REDUCE given one value per UNROLL."""
     sink = _unroll_reductions(sink)
-    ends = []
-    for end in sink.src:
-        copied = [r for r in end.src[1:] if r.op == O.RANGE and r.arg.kind is AxisKind.UPCAST]
-        loops = [r for r in end.src[1:] if r not in copied]
-        for store in _copies(end.src[0], copied):
-            ends.append(make(O.END, dt.void, (store, *loops)))
-    return make(O.SINK, dt.void, tuple(ends))
+    done: dict[UOp, UOp] = {}
+    copied: dict[UOp, list[UOp]] = {}
+    for node in sink.toposort():
+        parts = [p for s in node.src for p in copied.get(s, (done[s],))]
+        new = node if tuple(parts) == node.src else rebuild(node, tuple(parts))
+        done[node] = new
+        if new.op == O.END:
+            copied[node] = _end_copies(new)
+    return done[sink]
+
+
+def _end_copies(end: UOp) -> list[UOp]:
+    copied = [r for r in end.src[1:] if r.op == O.RANGE and r.arg.kind is AxisKind.UPCAST]
+    if not copied:
+        return [end]
+    loops = [r for r in end.src[1:] if r not in copied]
+    return [make(O.END, dt.void, (store, *loops)) for store in _copies(end.src[0], copied)]
 
 
 def _copies(value: UOp, ranges: list[UOp]) -> list[UOp]:

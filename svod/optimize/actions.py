@@ -5,6 +5,8 @@ of a range of the kernel whose adjacent axes have been merged; an opt takes what
 left of that axis. Loops that opts made are named by their position, counted from the outside.
 
     KEEP(axis)             heavy values along the axis are kept for a later pass over the row
+    BAND(axis, n)          a contraction of a contraction, n rows of the inner one at a time
+    FINISH(axis, n)        sums of n columns at a time, what follows them in a pass of its own
     UNROLL(axis, n)        n steps of a reduced axis are written out
     UPCAST(axis, n)        n steps of an output axis are side by side in registers
     LANE(axis, n)          n steps are the lanes of vectors
@@ -28,6 +30,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
+from svod.optimize.bands import Bands, find_chain, make_bands, make_finish
 from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import group_depth, stage_columns
 from svod.optimize.graph import evaluations, extent, renumber, stride
@@ -64,7 +67,14 @@ def chain(opts: Sequence[Opt]) -> str:
 
 
 def merge_adjacent(sink: UOp) -> UOp:
-    """Axes that memory holds next to each other everywhere become one."""
+    """Axes that memory holds next to each other everywhere become one.
+
+    One that some memory holds in pieces is cut into them first.
+    """
+    return _merged(_cut_pieces(sink))
+
+
+def _merged(sink: UOp) -> UOp:
     changed = True
     while changed:
         changed = False
@@ -82,13 +92,32 @@ def merge_adjacent(sink: UOp) -> UOp:
     return sink
 
 
+def _cut_pieces(sink: UOp) -> UOp:
+    """Axes that appear divided by one size, as outer and inner ones."""
+    pieces: dict[UOp, set[int]] = {}
+    for node in sink.toposort():
+        if node.op not in (O.IDIV, O.MOD) or node.dtype is not dt.index:
+            continue
+        r, size = node.src
+        if r.op == O.RANGE and size.op == O.CONST:
+            pieces.setdefault(r, set()).add(size.arg)
+    for r, sizes in pieces.items():
+        if len(sizes) == 1 and r.src[0].op == O.CONST and extent(r) % min(sizes) == 0:
+            sink = split(sink, r, min(sizes), r.arg.kind)
+    return sink
+
+
 class Nest:
     """A kernel with merged axes, and what has been applied to it."""
 
-    __slots__ = ("blocks", "is_grouped", "loops", "machine", "opts", "panels", "sink")
+    __slots__ = (
+        "bands", "blocks", "is_grouped", "loops", "machine", "opts", "panels", "parts", "sink",
+    )  # fmt: skip
 
     def __init__(self, sink: UOp, machine: Machine) -> None:
         self.sink, self.machine = sink, machine
+        self.bands: Bands | None = None
+        self.parts: list[Nest] = []  # the stages of a kernel in bands
         self.opts: list[Opt] = []
         self.blocks: list[int] = []  # sizes of the blocks of loops
         self.panels: dict[int, int] = {}  # columns of the panels that wait for a STAGE
@@ -99,8 +128,26 @@ class Nest:
     def apply(self, *opts: Opt) -> None:
         """Apply opts that fit."""
         for opt in opts:
-            _ACTIONS[opt.name](self, opt)
+            part = self._part_of(opt)
+            if part is not None:
+                _ACTIONS[opt.name](part, opt)
+                self.join()
+            else:
+                _ACTIONS[opt.name](self, opt)
             self.opts.append(opt)
+
+    def join(self) -> None:
+        """The kernel anew from its stages."""
+        assert self.bands is not None
+        self.sink = self.bands.attach([p.sink for p in self.parts])
+
+    def _part_of(self, opt: Opt) -> Nest | None:
+        """The stage of a kernel in bands that an opt is about."""
+        if opt.name in ("THREAD", "BAND", "FINISH"):
+            return None
+        if opt.name == "MOVE":
+            return self.parts[-1] if self.parts else None
+        return next((p for p in self.parts if opt.axis in p.loops), None)
 
     def main(self) -> UOp:
         """The store that most of the work is in."""
@@ -114,6 +161,13 @@ class Nest:
         """Why an opt does not fit; empty where it does."""
         if opt.name not in _ACTIONS:
             return f"there is no such opt: use one of {', '.join(_ACTIONS)}"
+        if opt.name in ("BAND", "FINISH"):
+            return self._band_refusal(opt)
+        part = self._part_of(opt)
+        if part is not None:
+            if opt.name in ("KEEP", "BLOCK") or (opt.name == "TILE" and part is not self.parts[0]):
+                return f"a kernel in bands takes no {opt.name} there"
+            return part.refusal(opt)
         if opt.name in ("MOVE", "THREAD"):
             return self._position_refusal(opt)
         if opt.axis not in self.loops:
@@ -138,6 +192,19 @@ class Nest:
             grouped = group_depth(self.sink, opt.axis, opt.amount, self.machine)
             return "" if grouped is not None else "no instruction multiplies such words"
         return _axis_refusal(self, opt, self.loops[opt.axis])
+
+    def _band_refusal(self, opt: Opt) -> str:
+        if self.opts:
+            return f"{opt.name} comes first"
+        if opt.name == "FINISH":
+            fits = opt.amount > 0 and make_finish(self.sink, opt.axis, opt.amount) is not None
+            return "" if fits else "the kernel is no sum with as many columns at a time"
+        found = find_chain(self.sink)
+        if found is None:
+            return "the kernel is no contraction of a contraction"
+        if found.row is not None and found.row.arg.id != opt.axis:
+            return f"bands go along axis {found.row.arg.id}"
+        return "" if opt.amount >= 1 else "the amount is below one"
 
     def _position_refusal(self, opt: Opt) -> str:
         loops = self.main().src[1:]
@@ -225,6 +292,17 @@ def _is_kind(node: UOp, kinds: tuple[AxisKind, ...]) -> bool:
 # -- the actions ----------------------------------------------------------------------------------
 
 
+def _band(nest: Nest, opt: Opt) -> None:
+    if opt.name == "FINISH":
+        nest.bands = make_finish(nest.sink, opt.axis, opt.amount)
+    else:
+        nest.bands = make_bands(nest.sink, opt.amount)
+    assert nest.bands is not None and nest.bands.result is not None
+    sinks = [*[s.sink for s in nest.bands.stages], nest.bands.result]
+    nest.parts = [Nest(sink, nest.machine) for sink in sinks]
+    nest.join()
+
+
 def _keep(nest: Nest, opt: Opt) -> None:
     nest.sink = keep_rows(nest.sink)
     nest._find_loops(nest.loops)
@@ -258,7 +336,7 @@ def _stage(nest: Nest, opt: Opt) -> None:
     width = nest.panels.pop(opt.axis)
     staged = stage_columns(nest.sink, opt.axis, width, opt.amount, nest.machine)
     assert staged is not None
-    nest.sink, nest.is_grouped = merge_adjacent(staged), False
+    nest.sink, nest.is_grouped = _merged(staged), False
     nest._find_loops(nest.loops)
 
 
@@ -316,6 +394,8 @@ def _block_last(sink: UOp, size: int) -> UOp:
 
 _ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
     "KEEP": _keep,
+    "BAND": _band,
+    "FINISH": _band,
     "UNROLL": lambda nest, opt: _cut(nest, opt, AxisKind.UNROLL),
     "UPCAST": lambda nest, opt: _cut(nest, opt, AxisKind.UPCAST),
     "LANE": _lane,

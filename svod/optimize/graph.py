@@ -45,9 +45,10 @@ def stride(index: UOp, r: UOp) -> int | None:
 def renumber(sink: UOp) -> UOp:
     """Ranges numbered by structure alone, so equal kernels are the same node."""
     ranges = [n for n in depth_first(sink) if n.op == O.RANGE]
-    mapping = {
-        r: make(O.RANGE, dt.index, r.src, RangeArg(i, r.arg.kind)) for i, r in enumerate(ranges)
-    }
+    mapping: dict[UOp, UOp] = {}
+    for i, r in enumerate(ranges):
+        size = r.src[0] if r.src[0].op == O.CONST else replace_all(r.src[0], mapping)
+        mapping[r] = make(O.RANGE, dt.index, (size,), RangeArg(i, r.arg.kind))
     if all(a is b for a, b in mapping.items()):
         return sink
     return replace_all(sink, mapping)

@@ -6,10 +6,13 @@ make it so. Choices come from shapes, strides, dtypes and the machine.
 
 from __future__ import annotations
 
+from math import prod
+
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, depth_first
 from svod.optimize.actions import Nest, merge_adjacent
+from svod.optimize.band_choice import choose_bands
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
@@ -23,9 +26,11 @@ LANE_FACTORS = (16, 8, 4, 2, 1)
 CROSSED = 16  # elements, and lanes: the block that is transposed in registers
 CROSSED_BLOCKS = 8  # along a row that is read across, where rows do not stay in cache
 THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
+FINISH_BYTES = 128 << 10  # of sums that wait in scratch memory
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
 MAX_ROWS = 8  # of a register tile
+TILE_REUSE = 8  # multiply-adds that a register tile makes of one operand, at most
 HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
 
 
@@ -36,7 +41,7 @@ def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
         staged = choose_contraction(nest.sink, machine)
         if staged:
             nest.apply(*staged)
-        else:
+        elif not choose_bands(nest):
             choose_plain(nest)
     choose_threads(nest)
     return renumber(nest.sink), tuple(nest.opts)
@@ -54,6 +59,12 @@ class _Shape:
         self.store = self.end.src[0]
         self.ordered = self.store.arg == "ordered"
         self.keeps_rows = any(n.op == O.DEFINE_LOCAL for n in self.nodes)
+        self.reads: dict[UOp, float] = {}  # how often a sum reads an operand, at least
+        for node in self.reductions:
+            count = evaluations(node.src[0]) / TILE_REUSE
+            for n in node.src[0].toposort():
+                if n.op == O.INDEX:
+                    self.reads[n] = max(count, self.reads.get(n, 0.0))
         self.values = [n for n in self.nodes if n.op in O.ELEMENTWISE and n.dtype.kind != "x"]
         sizes = [_compute_size(n) for n in self.values if n.op not in O.COMPARE]
         sizes += [_compute_size(n) for n in self.nodes if n.op == O.LOAD]
@@ -112,7 +123,7 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
     for node in shape.nodes:
         if node.op == O.INDEX or node.op in O.ELEMENTWISE:
             used = [r for r in chosen if r in node.ranges]
-            count = float(evaluations(node))
+            count = max(float(evaluations(node)), shape.reads.get(node, 0.0))
             if not used:
                 total += count
             elif node.op != O.INDEX or stride(node, used[0]) == 1:
@@ -160,6 +171,8 @@ def choose_plain(nest: Nest) -> None:
             return
     width = machine.lanes(shape.itemsize)
     tile = _register_tile(shape, machine, lane, own)
+    if lane is None and own and tile.upcasts and _finish(nest, shape, own, tile):
+        return
     nest.apply(*_unrolls(shape, own, tile))
     nest.apply(*[Opt("UPCAST", r.arg.id, factor) for r, factor in tile.upcasts])
     for r in dict.fromkeys(own.values()):
@@ -175,6 +188,34 @@ def choose_plain(nest: Nest) -> None:
             nest.apply(*lane_first(nest.main()))
     elif tile.upcasts:
         nest.apply(*larger_first(nest.main()))
+
+
+def _finish(nest: Nest, shape: _Shape, own: dict[UOp, UOp], tile: _Tile) -> bool:
+    """Sums along the depth leave one element at a time: heavy work on it goes to a pass."""
+    if len(shape.reductions) != 1 or not shape.outputs or len(nest.sink.src) != 1:
+        return False
+    (total,) = shape.reductions
+    after = set(shape.store.toposort()) - set(total.toposort())
+    column = shape.outputs[-1]
+    width = nest.machine.lanes(shape.itemsize)
+    if not any(n.op in HEAVY for n in after) or stride(shape.store.src[0], column) != 1:
+        return False
+    rows = prod([extent(r) for r in shape.outputs[:-1] if r in total.ranges])
+    opt = Opt("FINISH", column.arg.id, width)
+    if rows * width * total.dtype.itemsize > FINISH_BYTES or nest.refusal(opt):
+        return False
+    nest.apply(opt)
+    sums = nest.parts[0].sink.src[0]
+    node = next(n for n in sums.toposort() if n.op == O.REDUCE)
+    for r in sums.src[1:][-2:]:
+        if extent(r) > 1:
+            nest.apply(Opt("UPCAST", r.arg.id, _tile_rows(extent(r), 4)))
+    old = own[total]
+    lane = node.src[1 + total.src[1:].index(old)]
+    nest.apply(Opt("LANE", lane.arg.id, _lane_width(extent(lane), width, 1)))
+    last = nest.parts[-1].sink.src[0].src[-1]
+    nest.apply(Opt("LANE", last.arg.id, width))
+    return True
 
 
 def _crossed(shape: _Shape, machine: Machine, lane: UOp) -> list[Opt]:

@@ -19,6 +19,7 @@ from svod.ir.build import view_as, whole_of
 from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order, outer_sources
 from svod.schedule.attention import Takes, whole_kernels
+from svod.schedule.bands import find_bands
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
@@ -97,7 +98,8 @@ class Cutter:
         self.device: dict[UOp, str] = {}
         self._propagate_devices(self.order)
         whole = whole_kernels(self.order, takes, lambda n: self.device.get(n, default_device))
-        self.stored = decide_storage(sink, self.order, whole)
+        held = find_bands(self.order, self._keeps_bands)
+        self.stored = decide_storage(sink, self.order, whole, held)
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it
@@ -120,6 +122,11 @@ class Cutter:
         for root in self.sink.src:
             self.cut.outputs.append(self._storage_of(root))
         return self.cut
+
+    def _keeps_bands(self, node: UOp) -> bool:
+        """Whether the device's kernels can hold rows in scratch memory."""
+        device = self.device.get(node, self.default_device)
+        return not device.startswith("CUDA")
 
     def _ordered(self, pending: list[UOp]) -> list[UOp]:
         """As given, but readers of a buffer come before the call that overwrites it.

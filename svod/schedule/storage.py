@@ -12,6 +12,7 @@ row costs one evaluation per row. Reductions that a kernel cannot hold well are 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -33,6 +34,7 @@ WEIGHT.update(
     {O.DIV: 1.5, O.RECIP: 1.5, O.SQRT: 1.5, O.RSQRT: 2.0, O.POW: 15.0, O.ATAN2: 10.0}
 )  # fmt: skip
 WEIGHT.update({O.IDIV: 20.0, O.MOD: 20.0, O.FMOD: 20.0})
+COUNTED = frozenset({O.ADD, O.SUB, O.MUL, O.CAST})  # of loop counters: index arithmetic, free
 LOAD_COST = 1.0
 STORE_COST = 6.0  # writing it and reading it again from memory that is not the closest cache
 KERNEL_COST = 2000.0  # one more launch and one more kernel to compile
@@ -48,6 +50,17 @@ LEAVES = frozenset(
 Use = tuple[UOp, Indices, tuple[UOp, ...]]  # kernel root, indices, loops around, outermost first
 
 
+BAND_COLUMN = 100  # the loop over a row of scores, which all passes over it share
+
+
+@dataclass(slots=True)
+class Held:
+    """Values that stay inside the kernel that needs them, in bands of rows."""
+
+    values: set[UOp] = field(default_factory=set)
+    passes: set[UOp] = field(default_factory=set)  # the reductions along such rows
+
+
 def axis_range(number: int, size: UOp | int, kind: AxisKind = AxisKind.LOOP) -> UOp:
     """The loop counter of one axis; an axis of one element needs none."""
     if size == 1:
@@ -60,12 +73,17 @@ def output_indices(shape: Shape) -> Indices:
 
 
 def decide_storage(
-    sink: UOp, order: list[UOp] | None = None, whole: Whole | None = None
+    sink: UOp,
+    order: list[UOp] | None = None,
+    whole: Whole | None = None,
+    held: Held | None = None,
 ) -> set[UOp]:
     """The nodes to store: a matter of structure alone, so the order of visits is one too.
 
-    ``whole`` says which formulas are one kernel each, whatever they cost.
+    ``whole`` says which formulas are one kernel each, whatever they cost; what is ``held`` stays
+    inside the kernel that needs it.
     """
+    held = held or Held()
     order = outer_order((sink,)) if order is None else order
     whole = whole or Whole()
     facts = _Work(order)
@@ -105,22 +123,28 @@ def decide_storage(
         if op in O.MOVEMENT or op == O.CAT or op == O.GATHER:
             if len(here) > MAX_USES and op != O.CAT:
                 # Many windows into one value: store what they look into.
-                here = [start(node)] if _worth_storing(node) else here
+                here = [start(node)] if _worth_storing(node, facts) else here
             for root, indices, nest in here:
                 _use_sources(node, root, indices, nest, use, places)
             continue
-        merged = _placed(here, places)
-        if node not in stored and _must_store(node, merged, facts, contraction_in):
-            merged = [start(node)]
+        if node in held.values:
+            merged = _placed_in_band(here)
+        else:
+            merged = _placed(here, places)
+            if node not in stored and _must_store(node, merged, facts, contraction_in):
+                merged = [start(node)]
         if op == O.REDUCE_AXIS:
             for root, indices, nest in merged:
-                if _is_contraction(node):
+                if node not in held.values and is_contraction(node):
                     contraction_in.add(root)
                 inner = list(indices)
                 loops = list(nest)
                 for axis in node.arg.axes:
                     size = node.src[0].shape[axis]
-                    number = reduce_numbers[root] = reduce_numbers.get(root, 100) + 1
+                    if node in held.passes:
+                        number = BAND_COLUMN
+                    else:
+                        number = reduce_numbers[root] = reduce_numbers.get(root, 100) + 1
                     inner[axis] = axis_range(number, size, AxisKind.REDUCE)
                     if size != 1:
                         loops.append(inner[axis])
@@ -229,6 +253,17 @@ def _placed(uses: list[Use], places: _Places) -> list[Use]:
     return merged
 
 
+def _placed_in_band(uses: list[Use]) -> list[Use]:
+    """Each use with only the loops it needs: what a band holds is computed once for its rows."""
+    merged: list[Use] = []
+    for root, indices, nest in uses:
+        used = frozenset().union(*[i.ranges for i in indices])
+        entry = (root, indices, tuple([r for r in nest if r in used]))
+        if entry not in merged:
+            merged.append(entry)
+    return merged
+
+
 def _evaluations(nest: tuple[UOp, ...]) -> int:
     return prod([r.vmax + 1 for r in nest])
 
@@ -240,7 +275,7 @@ def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UO
     size = elements(node.shape)
     counts = [_evaluations(nest) for _, _, nest in uses]
     if node.op == O.REDUCE_AXIS:
-        heavy = _is_contraction(node)
+        heavy = is_contraction(node)
         for (root, _, nest), count in zip(uses, counts, strict=True):
             if count > size:
                 return True
@@ -253,6 +288,8 @@ def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UO
             return False
     elif len(uses) == 1 and counts[0] <= size:
         return False
+    if work <= LOAD_COST:
+        return False  # a load would cost as much
     if len(uses) > MAX_USES:
         return True
     if len(uses) > 1 and node in facts.carries:
@@ -277,7 +314,7 @@ def _is_one_hot(node: UOp) -> bool:
     return False
 
 
-def _is_contraction(node: UOp) -> bool:
+def is_contraction(node: UOp) -> bool:
     """A sum of products over an axis that matters: matmul, convolution."""
     if node.arg.op != O.ADD:
         return False
@@ -296,10 +333,10 @@ def _reads_memory(node: UOp) -> bool:
     return node.op != O.CONST
 
 
-def _worth_storing(node: UOp) -> bool:
+def _worth_storing(node: UOp, facts: _Work) -> bool:
     while node.op in O.MOVEMENT:
         node = node.src[0]
-    return node.op not in LEAVES and node.op not in EFFECTS
+    return node.op not in LEAVES and node.op not in EFFECTS and facts.of[node] > LOAD_COST
 
 
 class _Work:
@@ -315,7 +352,7 @@ class _Work:
         carries = self.carries
         for node in order:
             if node.op == O.REDUCE_AXIS:
-                if _is_contraction(node):
+                if is_contraction(node):
                     carries.add(node)
                 continue
             for s in node.src:
@@ -345,15 +382,18 @@ def _work_per_element(order: list[UOp], facts: _Work) -> dict[UOp, float]:
         elif op == O.EXPAND:
             # Computed once for all its copies: loops that do not change it are inside.
             few = 4 * elements(node.src[0].shape) <= elements(node.shape)
-            work[node] = LOAD_COST if few else facts.as_source(node.src[0], work)
+            source = facts.as_source(node.src[0], work)
+            work[node] = min(LOAD_COST, source) if few else source
         elif op in O.MOVEMENT:
             work[node] = facts.as_source(node.src[0], work)
         elif op == O.REDUCE_AXIS:
             count = elements(tuple([node.src[0].shape[a] for a in node.arg.axes]))
             work[node] = min(MAX_WORK, count * (facts.as_source(node.src[0], work) + 1.0))
         else:
-            total = WEIGHT.get(op, 1.0)
+            total = 0.0
             for s in node.src:
                 total += facts.as_source(s, work)
+            if total or op not in COUNTED or node.dtype.kind not in "iu":
+                total += WEIGHT.get(op, 1.0)
             work[node] = min(MAX_WORK, total)
     return work

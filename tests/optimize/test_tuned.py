@@ -210,12 +210,12 @@ def test_tune_keeps_what_it_found_and_exports_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = "sum:8x64"
-    assert main(["tune", target, "--budget", "2", "--width", "1", "--json"]) == 0
+    assert main(["tune", target, "--budget", "8", "--width", "1", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["kernels"]
     assert row["target"] == target and row["state"] in ("faster", "heuristics")
     assert row["seconds"] <= row["heuristic_seconds"] and row["tried"] > 3
     path = folder / "all.json"
-    assert main(["tune", target, "--budget", "2", "--width", "1", "--export", str(path)]) == 0
+    assert main(["tune", target, "--budget", "8", "--width", "1", "--export", str(path)]) == 0
     text = capsys.readouterr().out
     assert "known" in text and "1 entries written" in text
     with knobs.scope(cache_dir=str(folder / "elsewhere")):
