@@ -126,7 +126,7 @@ class Cutter:
     def _keeps_bands(self, node: UOp) -> bool:
         """Whether the device's kernels can hold rows in scratch memory."""
         device = self.device.get(node, self.default_device)
-        return not device.startswith("CUDA")
+        return self.takes is None or self.takes(device) is None
 
     def _ordered(self, pending: list[UOp]) -> list[UOp]:
         """As given, but readers of a buffer come before the call that overwrites it.
