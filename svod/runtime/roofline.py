@@ -9,6 +9,7 @@ data is in cache may move more bytes than the second limit allows.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from time import perf_counter_ns
 
@@ -130,37 +131,51 @@ define void @reads(ptr %buffers, ptr %values, i64 %core) {
 """
 
 
-def _measure(threads: int) -> Roofline:
-    from svod.device.cpu.compiler import load_image, object_for
-    from svod.device.cpu.host import host_machine
+class Limits:
+    """The two kernels, ready to run: `compute` does `flops` operations, `read` reads `nbytes`."""
 
-    machine = host_machine()
-    lanes = machine.lanes(4)
-    chains = 16 if machine.registers >= 32 else 12  # more would spill with 16 registers
-    image = load_image(object_for(chains_ir(lanes, chains) + reads_ir(lanes) + _ENTRIES))
-    scratch = np.full(threads << 10, 0.5, np.float32)
-    source = np.ones(READ_BYTES // 4, np.float32)
-    step = 8 * lanes * 4
-    count = READ_BYTES // threads // step
-    work, reads = RecordArray(), RecordArray()
-    work.append(image.symbol("chains"), [scratch.ctypes.data], [TURNS], threads)
-    reads.append(
-        image.symbol("reads"), [scratch.ctypes.data, source.ctypes.data],
-        [count, count * step], threads,
-    )  # fmt: skip
-    found = Roofline(
-        threads * count * step / _best(reads), 2 * lanes * chains * TURNS * threads / _best(work)
-    )
+    def __init__(self, threads: int) -> None:
+        from svod.device.cpu.compiler import load_image, object_for
+        from svod.device.cpu.host import host_machine
+
+        machine = host_machine()
+        lanes = machine.lanes(4)
+        chains = 16 if machine.registers >= 32 else 12  # more would spill with 16 registers
+        image = load_image(object_for(chains_ir(lanes, chains) + reads_ir(lanes) + _ENTRIES))
+        scratch = np.full(threads << 10, 0.5, np.float32)
+        source = np.ones(READ_BYTES // 4, np.float32)
+        step = 8 * lanes * 4
+        count = READ_BYTES // threads // step
+        self.flops = 2 * lanes * chains * TURNS * threads
+        self.nbytes = threads * count * step
+        self._held = image, scratch, source
+        self._work, self._reads = RecordArray(), RecordArray()
+        self._work.append(image.symbol("chains"), [scratch.ctypes.data], [TURNS], threads)
+        self._reads.append(
+            image.symbol("reads"), [scratch.ctypes.data, source.ctypes.data],
+            [count, count * step], threads,
+        )  # fmt: skip
+
+    def compute(self) -> None:
+        launcher().run(self._work)
+
+    def read(self) -> None:
+        launcher().run(self._reads)
+
+
+def _measure(threads: int) -> Roofline:
+    limits = Limits(threads)
+    found = Roofline(limits.nbytes / _best(limits.read), limits.flops / _best(limits.compute))
     _keep(threads, found)
     return found
 
 
-def _best(records: RecordArray) -> int:
+def _best(run: Callable[[], None]) -> int:
     """Nanoseconds of the fastest run."""
     times = []
     for _ in range(RUNS):
         start = perf_counter_ns()
-        launcher().run(records)
+        run()
         times.append(perf_counter_ns() - start)
     return max(1, min(times))
 

@@ -21,6 +21,7 @@ from svod.tools.bench import (
     training,
 )
 from svod.tools.bench.bar import Case, Line, failure
+from svod.tools.bench.cpu import bars as cpu
 from svod.tools.bench.measure import empty_folder, fresh
 
 GROUPS: dict[str, tuple[Case, ...]] = {
@@ -31,6 +32,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "launch": launch.CASES,
     "memory": memory.CASES,
     "matmul": matmul.CASES,
+    "cpu": cpu.CASES,
     "training": training.CASES,
     "stress": stress.CASES,
     "rewriting": rewriting.CASES,

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any
 
 MARK = "svod bench result:"
-PATIENCE = 600  # seconds for one fresh process
+PATIENCE = 1800  # seconds for one fresh process: it may hold a group of contests
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ Every bar of the project with what it requires and what was measured. The ratio 
 bar is reached: 1.00 is exactly, more is better. Lines without a verdict are figures, not bars.
 
 """
-PACKAGES = ("numpy", "llvmlite", "torch")
+PACKAGES = ("numpy", "llvmlite", "torch", "jax", "onnxruntime", "openvino")
 
 
 def machine() -> dict[str, str]:
