@@ -64,7 +64,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         module, attribute = _LAZY[name]
         found = import_module(module)
-        found = getattr(found, attribute) if attribute else found
+        found = _guarded(getattr(found, attribute)) if attribute else found
     else:
         namespace = import_module("svod.tensor.functions").NAMESPACE
         if name not in namespace:
@@ -72,6 +72,14 @@ def __getattr__(name: str) -> Any:
         found = namespace[name]
     globals()[name] = found
     return found
+
+
+def _guarded(found: Any) -> Any:
+    guard = import_module("svod.tensor.guard")
+    if isinstance(found, type):
+        guard.guard_class(found, "__init__")
+        return found
+    return guard.spelled(found) if type(found) is type(_guarded) else found
 
 
 def __dir__() -> list[str]:

@@ -24,6 +24,10 @@ class DTypeError(SvodError, TypeError):
     """A dtype that an operation does not take, or a pair with no common dtype."""
 
 
+class ArgumentError(SvodError, TypeError):
+    """A call with arguments that the function does not take."""
+
+
 class IndexingError(SvodError, IndexError):
     """An index that is out of range or of a kind that cannot index a tensor."""
 

@@ -43,7 +43,8 @@ class _Convolution(Module):
         first, second = (
             (in_channels, out_channels) if self.is_transposed else (out_channels, in_channels)
         )
-        bound = 1 / sqrt(second // groups * prod(self.kernel_size))
+        inputs = second // groups * prod(self.kernel_size)
+        bound = 1 / sqrt(inputs) if inputs > 0 else 0.0
         made: dict[str, Any] = {"bound": bound, "dtype": dtype, "device": device}
         self.weight = parameter(first, second // groups, *self.kernel_size, **made)
         self.register_parameter("bias", parameter(out_channels, **made) if bias else None)

@@ -9,6 +9,7 @@ from typing import Any
 from svod.base.errors import DTypeError
 from svod.nn.module import Module
 from svod.tensor.autograd import no_grad
+from svod.tensor.guard import guard
 from svod.tensor.jit import Jit
 
 
@@ -51,3 +52,6 @@ def _evaluating(model: Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.__dict__["training"] = mode
+
+
+guard(globals())

@@ -8,6 +8,7 @@ from typing import Any
 from svod.base.errors import ShapeError
 from svod.tensor.autograd import no_grad
 from svod.tensor.creation import eye, full
+from svod.tensor.guard import guard
 from svod.tensor.random import rand, randn
 from svod.tensor.tensor import Tensor
 
@@ -147,3 +148,6 @@ def kaiming_normal_(
 ) -> Tensor:
     """Normal with the variance of He and others."""
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), generator)
+
+
+guard(globals())

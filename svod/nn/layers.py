@@ -47,7 +47,7 @@ class Linear(Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        bound = 1 / sqrt(in_features) if in_features else 0.0
+        bound = 1 / sqrt(in_features) if in_features > 0 else 0.0
         made: dict[str, Any] = {"bound": bound, "dtype": dtype, "device": device}
         self.weight = parameter(out_features, in_features, **made)
         self.register_parameter("bias", parameter(out_features, **made) if bias else None)
@@ -72,7 +72,7 @@ class Bilinear(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        bound = 1 / sqrt(in1_features)
+        bound = 1 / sqrt(in1_features) if in1_features > 0 else 0.0
         made: dict[str, Any] = {"bound": bound, "dtype": dtype, "device": device}
         self.weight = parameter(out_features, in1_features, in2_features, **made)
         self.register_parameter("bias", parameter(out_features, **made) if bias else None)

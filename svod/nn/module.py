@@ -14,6 +14,7 @@ from svod.dtype.convert import dtype_of
 from svod.tensor import history
 from svod.tensor.autograd import no_grad
 from svod.tensor.core import tensor_of, wrap
+from svod.tensor.guard import guard_class
 from svod.tensor.realize import realize
 from svod.tensor.tensor import Tensor
 
@@ -41,6 +42,9 @@ class Module:
     """The base of layers and models: define ``forward`` and call the module."""
 
     training: bool
+
+    def __init_subclass__(cls) -> None:
+        guard_class(cls, "__init__", "forward")
 
     def __init__(self) -> None:
         self.__dict__.update(
@@ -117,6 +121,8 @@ class Module:
 
     def register_module(self, name: str, module: Module | None) -> None:
         """A module inside this one."""
+        if module is not None and not isinstance(module, Module):
+            raise DTypeError(f"{name!r} must be a module, not a {type(module).__name__}")
         self._drop(name)
         self._modules[name] = module
 
@@ -292,3 +298,7 @@ def sizes_match(what: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> N
     """An error that names both shapes when they differ."""
     if found != wanted:
         raise ShapeError(f"{what}: shape {found}, expected {wanted}")
+
+
+guard_class(Parameter, "__init__")
+guard_class(Module, "__init__", "load_state_dict", "to", "register_buffer", "register_parameter")

@@ -51,6 +51,7 @@ from svod.nn.schedules import (
 )
 from svod.tensor import history
 from svod.tensor.elementwise import select
+from svod.tensor.guard import guard, guard_class
 from svod.tensor.realize import realize
 from svod.tensor.tensor import Tensor
 from svod.tensor.writes import waiting
@@ -62,6 +63,9 @@ Numbers = dict[str, Tensor]
 
 class Optimizer:
     """The base of optimisers: groups of parameters with options, state, one realised step."""
+
+    def __init_subclass__(cls) -> None:
+        guard_class(cls, "__init__")
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
@@ -584,3 +588,13 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     for p in given:
         if p.grad is not None:
             p.grad = p.grad.clamp(-clip_value, clip_value)
+
+
+guard_class(Optimizer, "__init__", "add_param_group", "step", "load_state_dict")
+guard(globals())
+__all__ = [
+    "LAMB", "SGD", "Adagrad", "Adam", "AdamW", "ConstantLR", "CosineAnnealingLR", "ExponentialLR",
+    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Muon", "OneCycleLR", "Optimizer", "RMSprop",
+    "SequentialLR", "StepLR", "WarmupCosineLR", "clip_grad_norm_", "clip_grad_value_",
+    "orthogonalized",
+]  # fmt: skip

@@ -11,6 +11,7 @@ from math import cos, pi
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ConfigError
+from svod.tensor.guard import guard_class
 
 if TYPE_CHECKING:
     from svod.nn.optim import Optimizer
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 class LRScheduler:
     """The base of schedules: ``rate(base, step)`` says the learning rate."""
+
+    def __init_subclass__(cls) -> None:
+        guard_class(cls, "__init__", "step")
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = optimizer
@@ -58,6 +62,9 @@ class LambdaLR(LRScheduler):
 
     def rate(self, base: float, step: int) -> float:
         return base * self.lr_lambda(step)
+
+
+guard_class(LRScheduler, "step", "load_state_dict")
 
 
 class StepLR(LRScheduler):

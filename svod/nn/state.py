@@ -22,6 +22,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.tensor.core import default_device, device_name, tensor_of, wrap
+from svod.tensor.guard import guard
 from svod.tensor.tensor import Tensor
 
 _DTYPES: dict[str, DType] = {
@@ -178,3 +179,7 @@ def _entry(path: str, name: str, value: Any, available: int) -> Entry:
 
 def _is_size(n: Any) -> bool:
     return type(n) is int and 0 <= n < 1 << 62
+
+
+guard(globals())
+__all__ = ["StateFileError", "load_file", "metadata", "save_file"]

@@ -19,8 +19,9 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make, substitute
 from svod.tensor import history, registry
-from svod.tensor.core import Core, tensor_of, wrap
+from svod.tensor.core import Core, integer, tensor_of, wrap
 from svod.tensor.gradient import Mark, custom_rules, gradient, mark
+from svod.tensor.guard import guard_class, spelled
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -167,6 +168,9 @@ def _gradients(root: Tensor, seed: Tensor | None, targets: Sequence[UOp]) -> lis
 class no_grad(ContextDecorator):
     """Tensors made inside are plain data: ``with no_grad(): ...`` or ``@no_grad()``."""
 
+    def __init__(self) -> None:
+        self._before: dict[int, ref[Any]] = {}
+
     def __enter__(self) -> no_grad:
         self._before = _live_references()
         history.state.without_gradient += 1
@@ -214,8 +218,12 @@ def value_and_grad(
     Arguments may be tensors or lists, tuples and dicts of them; the gradient has the same
     structure. With ``has_aux`` f returns (loss, anything) and the value is that pair.
     """
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not callable(f):
+        raise DTypeError(f"grad takes a function, not a {type(f).__name__}")
+    given = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    positions = [integer(n, "argnums") for n in given]
 
+    @spelled
     @wraps(f)
     def call(*args: Any, **options: Any) -> Any:
         given = list(args)
@@ -235,7 +243,7 @@ def value_and_grad(
         value = _mapped(result, lambda x: wrap(*substitute((x.uop,), marks), x._device))
         return value, parts[0] if isinstance(argnums, int) else tuple(parts)
 
-    return call
+    return call  # type: ignore[no-any-return]
 
 
 def grad(
@@ -244,6 +252,7 @@ def grad(
     """A function that gives the gradient of f: ``grad(lambda x: (x * x).sum())(x)`` is 2 x."""
     both = value_and_grad(f, argnums, has_aux)
 
+    @spelled
     @wraps(f)
     def call(*args: Any, **options: Any) -> Any:
         value, found = both(*args, **options)
@@ -356,3 +365,6 @@ def custom_gradient(forward: Callable[..., Any]) -> CustomGradient:
             return grad.clamp(-limit, limit)
     """
     return CustomGradient(forward)
+
+
+guard_class(no_grad, "__init__")

@@ -9,16 +9,15 @@ class of the families arranges that once for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
 from operator import index as as_index
 from sys import _getframe
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 import numpy as np
 
-from svod.base.errors import DeviceError, DTypeError, IndexingError, ShapeError, SvodError
+from svod.base.errors import DeviceError, DTypeError, IndexingError, ShapeError
 from svod.base.knobs import knobs
 from svod.dtype import types as dt
 from svod.dtype.casts import pack_const
@@ -28,6 +27,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
 from svod.tensor import registry
+from svod.tensor.guard import set_tensor_class, spelled
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -35,72 +35,9 @@ if TYPE_CHECKING:
 Scalar: TypeAlias = bool | int | float
 Operand: TypeAlias = "Tensor | Scalar | np.ndarray[Any, Any]"
 Axis: TypeAlias = "int | Sequence[int] | None"
-F = TypeVar("F", bound=Callable[..., Any])
-
-_SPELLINGS = (
-    ("dim", "axis"),
-    ("axis", "dim"),
-    ("keepdim", "keepdims"),
-    ("keepdims", "keepdim"),
-    ("dims", "axes"),
-    ("dims", "axis"),
-    ("axes", "dims"),
-)
 
 
-def spelled(function: F) -> F:
-    """The function for the public: both spellings of axis keywords, and errors that name the
-    argument when one has the wrong type."""
-    code = function.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs and renames:
-            for other in renames.keys() & kwargs.keys():
-                own = renames[other]
-                if own in kwargs:
-                    raise DTypeError(f"{function.__name__}() got both {own}= and {other}=")
-                kwargs[own] = kwargs.pop(other)
-        try:
-            return function(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
-            if not isinstance(error, SvodError):
-                _blame_argument(function, args, kwargs)
-            raise
-
-    return call  # type: ignore[return-value]
-
-
-def _blame_argument(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise for the first argument that is not what the signature says, if there is one."""
-    code = function.__code__
-    given = dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)) | kwargs
-    for name, value in given.items():
-        wanted = str(function.__annotations__.get(name, "Any"))
-        kinds = _KINDS.get(wanted.removesuffix(" | None"))
-        if kinds is None or (value is None and wanted.endswith("None")):
-            continue
-        allowed = (_class,) if wanted.startswith("Tensor") else kinds
-        if not isinstance(value, allowed):
-            what = "a tensor" if wanted.startswith("Tensor") else wanted
-            raise DTypeError(
-                f"{function.__name__}(): {name} must be {what}, not a "
-                f"{type(value).__name__}: {value!r:.60}"
-            ) from None
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "Tensor": (),
-    "int": (int, np.integer),
-    "float": (int, float, np.number),
-    "Scalar": (int, float, np.number),
-    "bool": (bool, np.bool_),
-    "str": (str,),
-    "Sequence[int]": (list, tuple),
-    "tuple[Any, ...]": (list, tuple),
-}
+_PROTOCOLS = ("__getitem__", "__setitem__", "__contains__")
 
 
 class Core:
@@ -114,7 +51,8 @@ class Core:
 
     def __init_subclass__(cls) -> None:
         for name, member in list(vars(cls).items()):
-            if isinstance(member, FunctionType) and not name.startswith("_"):
+            is_public = not name.startswith("_") or name in _PROTOCOLS
+            if isinstance(member, FunctionType) and is_public:
                 setattr(cls, name, spelled(member))
             elif isinstance(member, staticmethod):
                 setattr(cls, name, staticmethod(spelled(member.__func__)))
@@ -151,6 +89,7 @@ def set_class(cls: type[Any]) -> None:
     """Name the class of which results are made."""
     global _class
     _class = cls
+    set_tensor_class(cls)
 
 
 def wrap(uop: UOp, device: str | None) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 
 from svod.dtype.promotion import result_type
 from svod.tensor.core import scalar_node, tensor_of, wrap
+from svod.tensor.guard import spelled
 from svod.tensor.tensor import Tensor
 
 # name in the namespace = name of the method, where they differ
@@ -70,8 +71,9 @@ def _forward(name: str, method: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__module__ = "svod"
     function.__doc__ = called.__doc__
-    function.__wrapped__ = called  # type: ignore[attr-defined]  # where the signature is read
-    return function
+    found = spelled(function)
+    function.__wrapped__ = called  # type: ignore[attr-defined]  # its signature
+    return found
 
 
 def _beside(value: Any, other: Any) -> Tensor:

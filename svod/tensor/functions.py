@@ -7,6 +7,7 @@ torch's, the function is written out. Both spellings of axis keywords are accept
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from svod.base.errors import ShapeError
@@ -284,17 +285,26 @@ _HIDDEN = {  # what this file uses but does not offer
         "Sequence",
         "FloatInfo",
         "IntegerInfo",
+        "FunctionType",
         "ShapeError",
         "axis_of",
         "dtype_of",
     ),
-    *("import_dlpack", "spelled"),
+    *("import_dlpack", "real_axis", "spelled"),
 }
+
+
+def _public(value: Any) -> Any:
+    value = getattr(value, "__wrapped__", value) if hasattr(value, "cache_info") else value
+    is_plain = isinstance(value, FunctionType) and not hasattr(value, "is_public")
+    return spelled(value) if is_plain else value
+
+
 NAMESPACE: dict[str, Any] = {
-    "Variable": Variable,
+    "Variable": spelled(Variable),
     **FORWARDS,
     **{
-        name: value
+        name: _public(value)
         for name, value in globals().items()
         if callable(value) and not name.startswith("_") and name not in _HIDDEN
     },

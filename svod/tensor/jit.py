@@ -25,6 +25,7 @@ from svod.ir.scan import outer_order
 from svod.runtime.prepare import PortNames
 from svod.tensor import history, registry, tracing
 from svod.tensor.core import Core, tensor_of, wrap
+from svod.tensor.guard import guard_class, spelled
 from svod.tensor.realize import realize, recorded_plan
 from svod.tensor.tracing import Effects, recording
 from svod.tensor.trees import Form, flatten, unflatten
@@ -69,6 +70,7 @@ def jit(
     """
     positions = (donate,) if isinstance(donate, int) else tuple(donate)
 
+    @spelled
     def decorate(f: Callable[..., Any]) -> Jit:
         return Jit(f, state, positions, config, signatures, freeze)
 
@@ -599,3 +601,6 @@ def _with_values(shape: tuple[Any, ...], values: dict[str, int]) -> tuple[Any, .
             size = replace_in_size(size, {n: n.bind(values[n.arg.name]) for n in free})
         found.append(size)
     return tuple(found)
+
+
+guard_class(Jit, "__call__", "plan")

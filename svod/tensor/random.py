@@ -24,6 +24,7 @@ from svod.ir.node import UOp, const
 from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, integer, shape_of, tensor_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.guard import guard_class
 from svod.tensor.host import node_of_array
 
 if TYPE_CHECKING:
@@ -280,3 +281,6 @@ class Random(Core):
     def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """In place: normal numbers."""
         return self.become(randn_like(self) * std + mean)
+
+
+guard_class(Generator, "__init__", "manual_seed")

@@ -27,6 +27,7 @@ from svod.tensor.convolution import Convolution
 from svod.tensor.core import device_name, real_axis, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
+from svod.tensor.guard import guard_class
 from svod.tensor.host import Host, copied, describe, import_dlpack, node_of_array, node_of_data
 from svod.tensor.indexed import Indexed
 from svod.tensor.indexing import Indexing
@@ -334,6 +335,7 @@ def _add_in_place_forms(names: str) -> None:
 
 _add_in_place_forms(" ".join([f"__{name}__" for name in _OPERATORS.split()]))
 _add_in_place_forms(_METHODS)
+guard_class(Tensor, "__init__")
 set_class(Tensor)
 
 __all__ = ["DType", "Tensor"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import EmptySchedule
+from svod.base.errors import ArgumentError, EmptySchedule
 from svod.codegen.explain import explain as explain_kernel
 from svod.device.cpu.host import host_machine
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.runtime.plan import ExecutionPlan
+from svod.tensor.core import Core
 from svod.tensor.realize import schedule_of
 from svod.tensor.registry import buffer_node
 
@@ -31,6 +32,9 @@ def explanation(*things: Tensor | ExecutionPlan, code: bool = False) -> str:
     for plan in [t for t in things if isinstance(t, ExecutionPlan)]:
         bodies += [kernel.ast for kernel in plan.prepared_kernels()]
     tensors: list[Any] = [t for t in things if not isinstance(t, ExecutionPlan)]
+    for t in tensors:
+        if not isinstance(t, Core):
+            raise ArgumentError(f"explain takes tensors and plans, not a {type(t).__name__}")
     pending = [t for t in tensors if buffer_node(t.uop) is None]
     if pending:
         schedule, _ = schedule_of(pending)

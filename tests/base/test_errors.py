@@ -9,6 +9,7 @@ from svod.base.errors import SvodError
 
 BUILTIN: dict[str, type[BaseException]] = {
     "ShapeError": ValueError,
+    "ArgumentError": TypeError,
     "DTypeError": TypeError,
     "IndexingError": IndexError,
     "DeviceError": RuntimeError,

@@ -1,0 +1,177 @@
+"""The public side of functions: both spellings of keywords, and errors that explain themselves.
+
+A call that does not fit its signature, and an error of Python's that bad arguments cause on the
+way, end as errors of Svod's that name the function and the argument. Arguments are looked at only
+then. What the user's own code raises, and what goes wrong below the tensor API, passes as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from os import PathLike
+from types import FunctionType, NoneType, TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from svod.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError, SvodError
+from svod.dtype.types import DType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SPELLINGS = (
+    ("dim", "axis"),
+    ("axis", "dim"),
+    ("keepdim", "keepdims"),
+    ("keepdims", "keepdim"),
+    ("dims", "axes"),
+    ("dims", "axis"),
+    ("axes", "dims"),
+)
+_CAUSED = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError)
+_API = ("svod.tensor", "svod.nn", "svod.dtype", "svod.ir.build", "svod.ir.node", "svod.frontend")
+_tensor_class: list[type] = []
+
+
+def set_tensor_class(cls: type) -> None:
+    """Name the class of tensors."""
+    _tensor_class[:] = [cls]
+
+
+def spelled(function: F) -> F:
+    """The function for the public: both spellings of axis keywords, and errors that name the
+    argument when one has the wrong type."""
+    code = function.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and renames:
+            for other in renames.keys() & kwargs.keys():
+                own = renames[other]
+                if own in kwargs:
+                    raise ArgumentError(f"{function.__name__}() got both {own}= and {other}=")
+                kwargs[own] = kwargs.pop(other)
+        try:
+            return function(*args, **kwargs)
+        except SvodError:
+            raise
+        except _CAUSED as error:
+            found = _explained(function, args, kwargs, error)
+            if found is None:
+                raise
+            raise found from error
+
+    call.is_public = True  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
+
+
+def guard(namespace: dict[str, Any]) -> None:
+    """Make all public functions of a module or a class `spelled`."""
+    module = namespace.get("__module__") or namespace.get("__name__")
+    for name, member in list(namespace.items()):
+        is_own = isinstance(member, FunctionType) and member.__module__ == module
+        if is_own and not name.startswith("_") and not hasattr(member, "is_public"):
+            namespace[name] = spelled(member)
+
+
+def guard_class(cls: type, *methods: str) -> None:
+    """Make methods of one of Svod's own classes `spelled`; those of users stay as they are."""
+    if cls.__module__.startswith("svod."):
+        for name in methods:
+            member = cls.__dict__.get(name)
+            if isinstance(member, FunctionType) and not hasattr(member, "is_public"):
+                setattr(cls, name, spelled(member))
+
+
+def _explained(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+) -> SvodError | None:
+    """The error for the caller, or None where arguments are not what went wrong."""
+    trace = error.__traceback__
+    inner = None if trace is None else trace.tb_next
+    title = function.__qualname__.rpartition("<locals>.")[2]
+    if title.endswith(".__init__"):
+        title = type(args[0]).__name__ if args else title.removesuffix(".__init__")
+    if inner is None:  # the call itself
+        if not isinstance(error, TypeError):
+            return None
+        return ArgumentError(f"{title}(){str(error).partition('()')[2] or f': {error}'}")
+    blamed = _blamed(function, title, args, kwargs)
+    if blamed is not None:
+        return blamed
+    if not _is_ours(inner):
+        return None
+    if isinstance(error, AssertionError):
+        return None
+    is_method = function.__code__.co_varnames[:1] == ("self",)
+    shown = [_described(v) for v in args[is_method:]]
+    listed = ", ".join(shown + [f"{k}={_described(v)}" for k, v in kwargs.items()])
+    text = f"{title}({listed}): {error}"
+    if isinstance(error, LookupError):
+        return IndexingError(text)
+    return (
+        ArgumentError(text) if isinstance(error, (AttributeError, TypeError)) else ShapeError(text)
+    )
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    """Whether the error was raised by the tensor API, or by NumPy at its hands."""
+    is_ours = False
+    found: TracebackType | None = trace
+    while found is not None:
+        name = str(found.tb_frame.f_globals.get("__name__", ""))
+        if name.startswith("svod."):
+            is_ours = name.startswith(_API)
+        elif not name.startswith("numpy"):
+            is_ours = False
+        found = found.tb_next
+    return is_ours
+
+
+def _blamed(
+    function: Any, title: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> SvodError | None:
+    """An error for the first argument that is not what the signature says, if there is one."""
+    code = function.__code__
+    given = dict(zip(code.co_varnames[: code.co_argcount], args, strict=False)) | kwargs
+    for name, value in given.items():
+        wanted = str(function.__annotations__.get(name, "Any"))
+        kinds = _KINDS.get(wanted.removesuffix(" | None"))
+        if kinds is None or (value is None and wanted.endswith("None")):
+            continue
+        is_tensor = wanted.startswith("Tensor")
+        if not isinstance(value, tuple(_tensor_class) if is_tensor else kinds):
+            what = "a tensor" if is_tensor else wanted
+            return DTypeError(
+                f"{title}(): {name} must be {what}, not a {type(value).__name__}: {value!r:.60}"
+            )
+    return None
+
+
+def _described(value: Any) -> str:
+    if _tensor_class and isinstance(value, _tensor_class[0]):
+        node = value.uop
+        return f"{node.dtype!r}[{','.join([str(n) for n in node.shape])}]"
+    if isinstance(value, np.ndarray):
+        return f"array of {value.dtype} {value.shape}"
+    return f"{value!r:.40}" if isinstance(value, _PLAIN) else f"a {type(value).__name__}"
+
+
+_PLAIN = (bool, int, float, str, bytes, list, tuple, dict, NoneType)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "Tensor": (),
+    "int": (int, np.integer),
+    "float": (int, float, np.number),
+    "Scalar": (int, float, np.number),
+    "bool": (bool, np.bool_),
+    "str": (str,),
+    "DType": (DType,),
+    "str | Path": (str, PathLike),
+    "str | os.PathLike[str]": (str, PathLike),
+    "Sequence[int]": (list, tuple),
+    "Sequence[Tensor]": (list, tuple),
+    "tuple[Any, ...]": (list, tuple),
+}
