@@ -308,5 +308,5 @@ NAMESPACE: dict[str, Any] = {
         for name, value in globals().items()
         if callable(value) and not name.startswith("_") and name not in _HIDDEN
     },
-    **STANDARD,
+    **{name: _public(value) for name, value in STANDARD.items()},
 }

@@ -25,6 +25,7 @@ from svod.tensor.core import Axis, axes_of, axis_of, float_node, pair, spelled, 
 from svod.tensor.creation import eye
 from svod.tensor.custom import custom_function
 from svod.tensor.elementwise import select
+from svod.tensor.guard import guard
 from svod.tensor.joining import concatenate
 from svod.tensor.matrices import cond as cond
 from svod.tensor.matrices import lstsq as lstsq
@@ -487,3 +488,6 @@ def _square_shape(x: Any, what: str) -> Tensor:
 
 def _square(x: Any, what: str) -> Tensor:
     return _floats(_square_shape(x, what), what)
+
+
+guard(globals())
