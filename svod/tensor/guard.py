@@ -7,7 +7,7 @@ then. What the user's own code raises, and what goes wrong below the tensor API,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from os import PathLike
 from types import FunctionType, NoneType, TracebackType
@@ -68,12 +68,14 @@ def spelled(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def guard(namespace: dict[str, Any]) -> None:
-    """Make all public functions of a module or a class `spelled`."""
-    module = namespace.get("__module__") or namespace.get("__name__")
+def guard(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:
+    """Make the public functions of a module `spelled`: its own, and these names from elsewhere."""
+    module = namespace["__name__"]
+    listed = set(names)
     for name, member in list(namespace.items()):
-        is_own = isinstance(member, FunctionType) and member.__module__ == module
-        if is_own and not name.startswith("_") and not hasattr(member, "is_public"):
+        if not isinstance(member, FunctionType) or hasattr(member, "is_public"):
+            continue
+        if name in listed or (member.__module__ == module and not name.startswith("_")):
             namespace[name] = spelled(member)
 
 

@@ -490,4 +490,4 @@ def _square(x: Any, what: str) -> Tensor:
     return _floats(_square_shape(x, what), what)
 
 
-guard(globals())
+guard(globals(), __all__)
