@@ -100,12 +100,30 @@ def threefry(key: tuple[UOp, UOp], low: UOp, high: UOp) -> tuple[UOp, UOp]:
 
 def _words(count: int, device: str | None, generator: Generator | None) -> tuple[UOp, UOp]:
     """Two random 32-bit words for each of ``count`` positions."""
-    state = (generator or default_generator).draw(count, device)
+    loops = tracing.state.loops
+    steps = prod([loop.length for loop in loops])
+    state = (generator or default_generator).draw(count * steps, device)
     start, block = _word(state, 2), _word(state, 3)
+    if loops:
+        start, block = _at_step(start, block, count)
     position = B.iota(count, dt.uint32)
     low = B.binary(O.ADD, position, start)
     carry = B.cast(B.binary(O.LT, low, start), dt.uint32)
     return threefry((_word(state, 0), _word(state, 1)), low, B.binary(O.ADD, block, carry))
+
+
+def _at_step(start: UOp, block: UOp, count: int) -> tuple[UOp, UOp]:
+    """The counter of the first number in this step of the loops that are being recorded."""
+    number = const(0, dt.uint64)
+    for loop in tracing.state.loops:
+        loop.is_asked = True
+        number = B.binary(O.MUL, number, const(loop.length, dt.uint64))
+        number = B.binary(O.ADD, number, B.cast(loop.number, dt.uint64))
+    high = B.binary(O.SHL, B.cast(block, dt.uint64), const(32, dt.uint64))
+    whole = B.binary(O.ADD, high, B.cast(start, dt.uint64))
+    whole = B.binary(O.ADD, whole, B.binary(O.MUL, number, const(count, dt.uint64)))
+    low = B.cast(B.binary(O.AND, whole, const(0xFFFFFFFF, dt.uint64)), dt.uint32)
+    return low, B.cast(B.binary(O.SHR, whole, const(32, dt.uint64)), dt.uint32)
 
 
 def _unit(word: UOp, other: UOp, dtype: DType) -> UOp:

@@ -12,12 +12,14 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic, make
 from svod.ir.scan import Carry, Given, closed, outer_order, outer_sources, parameter
 from svod.tensor.core import Core, tensor_of, wrap
 from svod.tensor.creation import zeros
-from svod.tensor.tracing import recording, state
+from svod.tensor.tracing import Timed, recording, state
 from svod.tensor.trees import Form, flatten, unflatten
 
 if TYPE_CHECKING:
@@ -68,18 +70,22 @@ def scan(
     given = [*starts, *sequences]
     if any(is_symbolic(s) for s in shapes):
         raise ShapeError("scan needs fixed sizes: a carry or a slice has a run-time size")
-    base = _LEVEL * (1 + state.level)
+    base = _LEVEL * (1 + len(state.loops))
     leaves = [
         parameter(base + i, s, t.dtype) for i, (s, t) in enumerate(zip(shapes, given, strict=True))
     ]
     seen = [wrap(leaf, t._device) for leaf, t in zip(leaves, given, strict=True)]
-    with recording("scan", leaves, is_loop=True):
+    loop_now = Timed(steps, parameter(base + len(leaves), (), dt.uint32))
+    with recording("scan", (*leaves, loop_now.number), loop_now):
         carry = unflatten(form, seen[: len(starts)])
         result = f(carry, unflatten(x_form, seen[len(starts) :]))
+    if loop_now.is_asked:
+        leaves.append(loop_now.number)
+        sequences.append(wrap(B.iota(steps, dt.uint32), None))
     news, ys, y_form = _results(result, form, seen[: len(starts)])
     if steps == 0:
         return init, unflatten(y_form, [zeros((0, *y.shape), dtype=y.dtype) for y in ys])
-    lifted = _Lifted(leaves, base + len(leaves))
+    lifted = _Lifted(leaves, base + len(given) + 1)
     inside = lifted.inside([t.uop for t in (*news, *ys)])
     carries = [
         Carry(leaf, t.uop, new)

@@ -36,9 +36,20 @@ class Effects:
         self.draws: list[tuple[Any, int, Any]] = []  # generator, count, the words to fill in
 
 
+class Timed:
+    """A loop whose body is being recorded: its length, and the number of the step as a value."""
+
+    __slots__ = ("is_asked", "length", "number")
+
+    def __init__(self, length: int, number: UOp) -> None:
+        self.length = length
+        self.number = number
+        self.is_asked = False  # the body needs to know which step it is
+
+
 class _State(local):
     depth = 0  # how many functions are being recorded in this thread
-    level = 0  # of these, how many are bodies of scans
+    loops: tuple[Timed, ...] = ()  # of these, the bodies of scans
     names: tuple[str, ...] = ()
     stand_ins: frozenset[UOp] = frozenset()
     effects: Effects | None = None
@@ -50,19 +61,22 @@ _gone: WeakSet[BufferRef] = WeakSet()  # memory of arguments outside the call th
 
 @contextmanager
 def recording(
-    name: str, stand_ins: Iterable[UOp], is_loop: bool = False, effects: Effects | None = None
+    name: str,
+    stand_ins: Iterable[UOp],
+    loop: Timed | None = None,
+    effects: Effects | None = None,
 ) -> Iterator[None]:
     """While a function is recorded, these nodes have no values."""
-    before = state.depth, state.level, state.names, state.stand_ins, state.effects
+    before = state.depth, state.loops, state.names, state.stand_ins, state.effects
     state.depth += 1
-    state.level += is_loop
+    state.loops = state.loops if loop is None else (*state.loops, loop)
     state.names = (*state.names, name)
     state.stand_ins |= frozenset(stand_ins)
     state.effects = effects or state.effects
     try:
         yield
     finally:
-        state.depth, state.level, state.names, state.stand_ins, state.effects = before
+        state.depth, state.loops, state.names, state.stand_ins, state.effects = before
 
 
 def is_traced(node: UOp) -> bool:
@@ -92,7 +106,7 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
         if not is_traced(node):
             found.append(t)
         elif node.op == O.ASSIGN and state.effects is not None:
-            if state.level:
+            if state.loops:
                 raise GraphError("a tensor cannot be assigned to inside a scan: make it a carry")
             if node not in state.effects.assigned:
                 state.effects.assigned[node] = None

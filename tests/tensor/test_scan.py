@@ -310,3 +310,50 @@ def test_an_lstm_learns_a_sine_wave() -> None:
     example = Path(__file__).parents[2] / "examples" / "lstm_sine.py"
     losses = runpy.run_path(str(example))["main"](steps=60, length=32)
     assert losses[-1] < 0.1 * losses[0]
+
+
+def test_each_step_draws_new_random_numbers() -> None:
+    def step(carry, x):
+        return carry, svod.rand(3)
+
+    svod.manual_seed(3)
+    _, found = svod.scan(step, Tensor(0.0), length=5)
+    svod.manual_seed(3)
+    wanted = svod.rand(5, 3)
+    np.testing.assert_array_equal(found.numpy(), wanted.numpy())
+    later = svod.rand(3)
+    svod.manual_seed(3)
+    svod.scan(step, Tensor(0.0), length=5)
+    np.testing.assert_array_equal(svod.rand(3).numpy(), later.numpy())
+
+
+def test_random_numbers_in_loops_inside_loops_and_plans() -> None:
+    def inner(carry, x):
+        drawn = svod.rand(4)
+        return carry + drawn.sum(), drawn
+
+    def outer(carry, x):
+        last, drawn = svod.scan(inner, carry, length=3)
+        return last, (drawn, svod.randn(2))
+
+    run = svod.jit(lambda start: svod.scan(outer, start, length=2))
+    seen = []
+    for _ in range(3):
+        last, (drawn, others) = run(Tensor(0.0))
+        np.testing.assert_allclose(last.item(), drawn.numpy().sum(), rtol=1e-5)
+        seen += [*drawn.numpy().reshape(-1), *others.numpy().reshape(-1)]
+    assert run.plans == 1
+    assert len(set(seen)) == len(seen) == 3 * 2 * (3 * 4 + 2)
+
+
+def test_gradients_see_the_random_numbers_of_their_step() -> None:
+    w = Tensor(np.ones(4, np.float32), requires_grad=True)
+
+    def step(carry, x):
+        return carry, (w * x).dropout(0.5, True)
+
+    _, dropped = svod.scan(step, Tensor(0.0), Tensor(np.ones((6, 4), np.float32)))
+    dropped.sum().backward()
+    found = dropped.numpy()
+    assert len({tuple(row) for row in found.tolist()}) > 1
+    np.testing.assert_array_equal(w.grad.numpy(), found.sum(0))
