@@ -18,15 +18,19 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub, terms_of
 from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset
 from svod.optimize.graph import extent, replace_all, stride
-from svod.optimize.machine import Machine
-from svod.optimize.opts import Opt, replace_by_pieces
+from svod.optimize.machine import MAX_STEP, Machine
+from svod.optimize.opts import Opt, replace_by_pieces, split
 
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
-PANEL_BYTES = 20  # per cycle from the second cache, kept up while computing
+PANEL_BYTES = 22  # per cycle from the second cache, kept up while computing
 FMA_LATENCY = 4  # cycles; chains in flight at one multiply-add per cycle
 MAX_VECTORS = 4  # of a panel: with more, the register allocator starts to spill
+MAX_LINE_VECTORS = 7  # of a panel of whole lines
+PACK_CYCLES = 4  # for one vector of a panel
 MIN_ROWS, MIN_COLUMNS, MIN_DEPTH = 8, 8, 8
 ACROSS_ROWS = 512  # rows from which packing a transposed operand is cheaper than dot products
+WINDOW = 7  # steps of a window that are packed side by side
+TURNED = 16  # steps along a line that are packed side by side where it goes across the panel
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
 
 
@@ -92,7 +96,8 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     packed = packed_width(found.columns, joined[-1]) if len(joined) == 1 else 0
     if packed % width or packed > MAX_VECTORS * width:
         packed = 0
-    vectors, rows = tile_of(total, row_count(found), width, packed // width)
+    line = extent(joined[-1]) if len(joined) > 1 else 0
+    vectors, rows = tile_of(total, row_count(found), width, packed // width, line)
     tile = vectors * width
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
         return []
@@ -199,10 +204,9 @@ def _block(panels: int, panel_bytes: int, machine: Machine) -> int:
     limit = max(1, machine.l2_bytes // panel_bytes)
     if panels >= machine.cores:
         limit = min(limit, panels // machine.cores)
-    for count in range(min(limit, panels), 0, -1):
-        if panels % count == 0:
-            return count
-    return 1
+    counts = [n for n in range(min(limit, panels), 0, -1) if panels % n == 0]
+    shared = [n for n in counts if panels // n % machine.cores == 0]
+    return (shared or counts)[0]
 
 
 def row_count(found: Contraction) -> int:
@@ -242,11 +246,16 @@ def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
     return joined
 
 
-def tile_of(total: int, rows: int, width: int, given: int = 0) -> tuple[int, int]:
+def tile_of(total: int, rows: int, width: int, given: int = 0, line: int = 0) -> tuple[int, int]:
     """Vectors of a panel, where they are not given, and rows of a tile: the pair that wastes
-    least."""
+    least. Columns may lie in lines; panels that cut through lines are packed piece by piece."""
     candidates = []
-    for vectors in [given] if given else range(1, MAX_VECTORS + 1):
+    for vectors in [given] if given else range(1, MAX_LINE_VECTORS + 1):
+        even = bool(line) and total % (vectors * width) == 0
+        even = even and (line % (vectors * width) == 0 or (vectors * width) % line == 0)
+        if vectors > MAX_VECTORS and not even:
+            continue
+        packing = PACK_CYCLES * (1 if even or not line else 2)
         panels = -(-total // (vectors * width))
         used = total / (panels * vectors * width)
         for copies in range(min(MAX_ACCUMULATORS // vectors, 8), 0, -1):
@@ -257,7 +266,8 @@ def tile_of(total: int, rows: int, width: int, given: int = 0) -> tuple[int, int
             work = vectors * copies
             cycles = max(work, vectors * 64 / PANEL_BYTES, vectors + copies / 2, FMA_LATENCY)
             exact = 1.0 if rows % copies == 0 else 0.98  # the rest is one more piece of code
-            candidates.append((used * fill * exact * work / cycles, copies, vectors))
+            packed = rows / (rows + packing) if line else 1.0
+            candidates.append((used * fill * exact * packed * work / cycles, copies, vectors))
     best = max(candidates)
     return best[2], best[1]
 
@@ -352,7 +362,7 @@ class _Columns:
         ahead = 1 if self.panel.op == O.RANGE else 0
         order = (*loops[:ahead], *more[:-1], *loops[ahead:], more[-1])
         end = make(O.END, dt.void, (store, *order))
-        packed = make(O.AFTER, memory.dtype, (memory, end))
+        packed = make(O.AFTER, memory.dtype, (memory, *_side_by_side(end, loops[ahead:])))
         read = add(mul(_flat(axes, {}), self.tile), self.position)
         load = make(O.LOAD, memory.dtype, (make(O.INDEX, memory.dtype, (packed, read)),))
         return replace_all(sink, {_column_operand(sink): load})
@@ -419,6 +429,25 @@ class _Columns:
             lines_before = idiv(lines_before, extent(r))
         columns[self.joined[0]] = lines_before
         return position, gate, columns, [r for r in (line, cell) if r is not ZERO]
+
+
+def _side_by_side(end: UOp, depth: list[UOp]) -> tuple[UOp, ...]:
+    """Packing with copies along an axis of the depth, which share what they read.
+
+    Steps of a window are read together and their borders found once; lines along the depth are
+    read whole and transposed in registers.
+    """
+    lane = end.src[-1]
+    loads = [n.src[0] for n in end.src[0].src[1].toposort() if n.op == O.LOAD and lane in n.ranges]
+    for r in reversed(depth):
+        for index in loads:
+            if r.op != O.RANGE or stride(index, r) != 1:
+                continue
+            far = abs(stride(index, lane) or 0) > MAX_STEP
+            if far or extent(r) <= WINDOW:
+                sink = make(O.SINK, dt.void, (end,))
+                return split(sink, r, min(extent(r), TURNED), AxisKind.UPCAST).src
+    return (end,)
 
 
 def _column_operand(sink: UOp) -> UOp:
