@@ -118,11 +118,39 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def torch_names() -> str:
+    """The torch names that are compared with torch, by where they live."""
+    import json
+
+    import numpy as np
+
+    import svod
+    from svod.nn import functional
+
+    with np.load(ROOT / "tests" / "torch" / "recorded.npz") as kept:
+        index = json.loads(bytes(kept["index"]).decode())
+    forms = index.pop("forms")
+    index.pop("signatures")
+    compared = {key.split()[0] for key in index if not key.split()[2].startswith("error")}
+    lines = [f"{len(compared)} names are compared with torch."]
+    places = (
+        ("t", "Functions", "svod", svod),
+        ("m", "Methods", "Tensor", svod.Tensor),
+        ("f", "nn.functional", "svod.nn.functional", functional),
+    )
+    for form, title, prefix, where in places:
+        found = sorted([n for n in compared if form in forms[n] and hasattr(where, n)])
+        lines += ["", f"### {title}", "", f"{len(found)} names of `{prefix}`:", ""]
+        lines.append(", ".join([f"`{name}`" for name in found]))
+    return "\n".join(lines)
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "passes": ("pipeline.md", passes),
     "ops": ("ir.md", ops),
     "knobs": ("knobs.md", knob_table),
     "repository": ("repomap.md", repository),
+    "torch": ("torch.md", torch_names),
 }
 
 

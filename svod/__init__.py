@@ -47,6 +47,7 @@ _LAZY = {
     "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
     "errors": ("svod.base.errors", ""),
     "nn": ("svod.nn", ""),
+    "tensor": ("svod.tensor", ""),
     "testing": ("svod.testing", ""),
     "explain": ("svod.tools.explain", "explain"),
     "devices": ("svod.device.registry", "device_kinds"),

@@ -16,12 +16,18 @@ class SvodWarning(UserWarning):
     """The category of every warning Svod gives."""
 
 
-class ShapeError(SvodError, ValueError):
-    """Shapes, axes or sizes that do not fit together."""
+class ShapeError(SvodError, ValueError, RuntimeError):
+    """Shapes, axes, sizes or options that do not fit together.
+
+    A ValueError as in NumPy, and a RuntimeError, which is what torch raises for many of them.
+    """
 
 
-class DTypeError(SvodError, TypeError):
-    """A dtype that an operation does not take, or a pair with no common dtype."""
+class DTypeError(SvodError, TypeError, RuntimeError):
+    """A dtype that an operation does not take, or a pair with no common dtype.
+
+    A TypeError as in NumPy, and a RuntimeError, which is what torch raises for many of them.
+    """
 
 
 class ArgumentError(SvodError, TypeError):

@@ -1,6 +1,6 @@
 """Modules, initialisers, optimisers and files of weights: ``svod.nn.Linear``, ``svod.nn.optim``."""
 
-from svod.nn import init, optim, state
+from svod.nn import functional, init, optim, state
 from svod.nn.activations import *  # noqa: F403
 from svod.nn.activations import __all__ as _functions
 from svod.nn.attention import MultiheadAttention
@@ -51,5 +51,5 @@ __all__ = [
     "Flatten", "GRUCell", "GroupNorm", "Identity", "InstanceNorm1d", "InstanceNorm2d",
     "InstanceNorm3d", "LSTMCell", "LayerNorm", "Linear", "MaxPool1d", "MaxPool2d", "MaxPool3d",
     "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "RNNCell",
-    "Sequential", "Unflatten", "inference", "init", "optim", "state", *_functions,
+    "Sequential", "Unflatten", "functional", "inference", "init", "optim", "state", *_functions,
 ]  # fmt: skip

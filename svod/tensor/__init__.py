@@ -1,1 +1,20 @@
-"""tensor"""
+"""Tensors. The package can be called like ``torch.tensor``: ``svod.tensor([1.0, 2.0])``."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _Package(ModuleType):
+    """This package, which shares its name with the function that makes tensors."""
+
+    def __call__(
+        self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
+        """A tensor with a copy of the data."""
+        from svod.tensor.tensor import Tensor
+
+        return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -28,7 +28,7 @@ class Activations(Core):
 
     def relu6(self: Tensor) -> Tensor:
         """min(max(x, 0), 6)."""
-        return self.clamp(0, 6)
+        return self.hardtanh(0, 6)
 
     def sigmoid(self: Tensor) -> Tensor:
         """1 / (1 + exp(-x))."""
@@ -96,7 +96,9 @@ class Activations(Core):
 
     def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         """x limited to a range."""
-        return self.clamp(min_val, max_val)
+        # At the limits the gradient is 0, as in torch; clamp's would be 1.
+        inside = (self > min_val) & (self < max_val)
+        return select(inside, self, self.clamp(min_val, max_val).detach())
 
     def hardsigmoid(self: Tensor) -> Tensor:
         """relu6(x + 3) / 6."""
@@ -120,7 +122,8 @@ class Activations(Core):
 
     def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
         """x moved toward zero by lambd, 0 in between."""
-        return select(self > lambd, self - lambd, select(self < -lambd, self + lambd, 0.0))
+        moved = select(self > 0, self - lambd, self + lambd)
+        return select(self.abs() <= lambd, 0.0, moved)
 
     def threshold(self: Tensor, threshold: float, value: float) -> Tensor:
         """x above the threshold, else the value."""

@@ -220,6 +220,10 @@ class AxisError(ShapeError, IndexingError):
     """An axis the tensor does not have; both a ValueError and an IndexError, as in NumPy."""
 
 
+class IndexKindError(DTypeError, IndexingError):
+    """An index tensor that does not hold integers; both a TypeError and an IndexError."""
+
+
 # -- arguments ---------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.ir.reductions import identity
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.core import Core, accumulator, axis_of, float_node, scalar_node, wrap
 from svod.tensor.elementwise import select
 from svod.tensor.pieces import pad_value, slice_axis
@@ -90,13 +91,31 @@ class Cumulative(Core):
         return _running_extreme(self, dim, O.MIN)
 
     def logcumsumexp(self: Tensor, dim: int) -> Tensor:
-        """log of the running sum of exp, scaled by the largest element of the axis."""
+        """log of the running sum of exp, each place scaled by the largest up to it."""
         x = wrap(float_node(self.uop), self._device)
+        axis = axis_of(dim, x.ndim)
         if not x.ndim or 0 in x.shape:
             return x
-        top = x.amax(axis_of(dim, x.ndim), True)
+        wide = x.cast(accumulator(x.dtype))
+        return _log_sums(wide.movedim(axis, -1)).movedim(-1, axis).cast(x.dtype)
+
+
+def _log_sums(x: Tensor) -> Tensor:
+    """The running logsumexp of the last axis, in blocks like ``scan``."""
+    *lead, n = x.shape
+    if n <= 2 * BLOCK:
+        top = wrap(scan(x.uop, O.MAX), x._device).detach()
         top = select(top.isfinite(), top, 0.0)
-        return (x - top).exp().cumsum(dim).log() + top
+        line = wrap(B.iota(n, dt.int32), None)
+        counted = line.reshape(1, n) <= line.reshape(n, 1)
+        terms = select(counted, x.unsqueeze(-2), float("-inf")) - top.unsqueeze(-1)
+        return terms.exp().sum(-1).log() + top
+    blocks = -(-n // BLOCK)
+    padded = x.pad((0, blocks * BLOCK - n), value=float("-inf"))
+    inner = _log_sums(padded.reshape(*lead, blocks, BLOCK))
+    before = _log_sums(inner[..., -1])[..., :-1].pad((1, 0), value=float("-inf"))
+    joined = before.unsqueeze(-1).logaddexp(inner)
+    return joined.reshape(*lead, blocks * BLOCK)[..., :n]
 
 
 def _running(x: Tensor, dim: int, op: int, dtype: Any) -> Tensor:
@@ -111,11 +130,28 @@ def _running_extreme(x: Tensor, dim: int, op: int) -> Ordered:
     if x.dtype.kind == "b":
         raise ShapeError("cummax and cummin take numbers, not bool")
     values = wrap(_along(x, x.uop, dim, op), x._device)
+    if x.dtype.kind == "f" and x.ndim:
+        values = _running_best(x, op, axis_of(dim, x.ndim))
     if not x.ndim:
         return Ordered(values, wrap(B.full((), 0, dt.int64), x._device))
-    axis = axis_of(dim, x.ndim)
+    return Ordered(values, _last_places(x, values, axis_of(dim, x.ndim)))
+
+
+def _last_places(x: Tensor, values: Tensor, axis: int) -> Tensor:
+    """Where the running extreme was met last."""
     line = [x.shape[axis] if i == axis else 1 for i in range(x.ndim)]
     place = wrap(B.reshape(B.iota(x.shape[axis], dt.int64), tuple(line)), None)
     found = (x == values) | x.isnan()
     places = select(found, place, wrap(B.full((), 0, dt.int64), None))
-    return Ordered(values, wrap(_along(x, places.uop, dim, O.MAX), x._device))
+    return wrap(_along(x, places.uop, axis, O.MAX), x._device)
+
+
+@custom_gradient
+def _running_best(x: Tensor, op: int, axis: int) -> Tensor:
+    return wrap(_along(x, x.uop, axis, op), x._device)
+
+
+@_running_best.backward
+def _to_last_places(grad: Tensor, output: Tensor, x: Tensor, op: int, axis: int) -> Tensor:
+    places = _last_places(x, output, axis)
+    return wrap(B.full(x.shape, 0, grad.dtype), grad._device).scatter_add(axis, places, grad)

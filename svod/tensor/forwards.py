@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from svod.base.errors import DTypeError
 from svod.dtype.promotion import result_type
 from svod.tensor.core import scalar_node, tensor_of, wrap
 from svod.tensor.guard import spelled
@@ -28,7 +29,6 @@ _RENAMED = {
     "bitwise_invert": "bitwise_not",
     "max": "amax",
     "min": "amin",
-    "positive": "__pos__",
     "permute_dims": "permute",
     "take_along_axis": "take_along_dim",
 }
@@ -44,7 +44,7 @@ _SAME = (
     "matmul dot tensordot outer inner mm bmm mv trace kron vecdot linear "
     "reshape flip roll squeeze unsqueeze permute transpose movedim moveaxis swapaxes flatten "
     "ravel tile tril triu diag diagonal diag_embed chunk split tensor_split unbind pad "
-    "masked_fill clamp broadcast_to narrow repeat_interleave rot90 "
+    "masked_fill clamp positive broadcast_to narrow repeat_interleave rot90 "
     "argsort topk median kthvalue quantile searchsorted unique bincount "
     "cumsum cumprod cummax cummin logcumsumexp "
     "gather scatter scatter_add scatter_reduce index_select index_add take take_along_dim "
@@ -60,10 +60,17 @@ _SAME = (
 )
 
 
-def _forward(name: str, method: str) -> Callable[..., Any]:
+def forward(name: str, method: str) -> Callable[..., Any]:
+    """A function that calls a method of its first argument, which may be named ``input``."""
     called = getattr(Tensor, method)
 
-    def function(x: Any, /, *args: Any, **options: Any) -> Any:
+    def function(*args: Any, **options: Any) -> Any:
+        if args:
+            x, *args = args  # type: ignore[assignment]
+        elif "input" in options:
+            x = options.pop("input")
+        else:
+            raise DTypeError(f"{name}() needs a tensor as its first argument")
         if not isinstance(x, Tensor):
             x = _beside(x, args[0]) if args else tensor_of(x)
         return called(x, *args, **options)
@@ -84,6 +91,6 @@ def _beside(value: Any, other: Any) -> Tensor:
 
 
 FORWARDS: dict[str, Callable[..., Any]] = {
-    name: _forward(name, method)
+    name: forward(name, method)
     for name, method in {**{n: n for n in _SAME.split()}, **_RENAMED}.items()
 }

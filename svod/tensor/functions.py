@@ -11,7 +11,6 @@ from types import FunctionType
 from typing import Any
 
 from svod.base.errors import ShapeError
-from svod.dtype import types as dt
 from svod.dtype.convert import FloatInfo, IntegerInfo, dtype_of
 from svod.dtype.convert import finfo as _finfo
 from svod.dtype.convert import iinfo as _iinfo
@@ -58,10 +57,10 @@ from svod.tensor.random import randperm as randperm
 from svod.tensor.scan import scan as scan
 from svod.tensor.standard import STANDARD
 from svod.tensor.tensor import Tensor
+from svod.tensor.torch_names import TORCH_NAMES
 from svod.tensor.variable import Variable
 
 cat = spelled(_concatenate)
-tensor = Tensor
 
 
 def asarray(
@@ -192,20 +191,10 @@ broadcast_tensors = broadcast_arrays
 
 @spelled
 def diff(
-    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Any = None, append: Any = None
+    x: Tensor, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
 ) -> Tensor:
     """Differences of neighbours along an axis, taken n times."""
-    if n < 0:
-        raise ShapeError(f"diff: n must be 0 or more, not {n}")
-    place = real_axis(axis, x.shape, "diff")
-    parts = [p for p in (prepend, x, append) if p is not None]
-    found = x if len(parts) == 1 else cat(parts, dim=place)
-    for _ in range(n):
-        size = found.shape[place]
-        after = found.narrow(place, 1, max(size - 1, 0)) if size else found
-        before = found.narrow(place, 0, max(size - 1, 0)) if size else found
-        found = after ^ before if found.dtype is dt.bool_ else after - before
-    return found
+    return x.diff(n, axis, prepend, append)
 
 
 @spelled
@@ -302,6 +291,7 @@ def _public(value: Any) -> Any:
 
 NAMESPACE: dict[str, Any] = {
     "Variable": spelled(Variable),
+    **TORCH_NAMES,
     **FORWARDS,
     **{
         name: _public(value)

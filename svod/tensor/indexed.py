@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from svod.base.errors import DTypeError, IndexingError, ShapeError, UnsupportedError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.tensor.core import (
+    AxisError,
     Core,
+    IndexKindError,
     Scalar,
     axis_of,
     common_device,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 def _index_node(index: Any, like: Tensor) -> tuple[UOp, str | None]:
     found = tensor_of(index, like)
     if not found.dtype.is_int:
-        raise DTypeError(f"an index must hold integers, not {found.dtype.name}")
+        raise IndexKindError(f"an index must hold integers, not {found.dtype.name}")
     return found.uop, common_device(like._device, found._device)
 
 
@@ -97,7 +99,7 @@ class Indexed(Core):
         """The slices of an axis that a vector of indices names."""
         node, device = _index_node(index, self)
         if len(node.shape) > 1:
-            raise ShapeError(f"index_select takes a vector of indices, not {node.shape}")
+            raise AxisError(f"index_select takes a vector of indices, not {node.shape}")
         axis = real_axis(dim, self.shape, "index_select")
         node = wrap_negative(B.reshape(node, (index.numel(),)), self.shape[axis])
         first, back = _indexed_axis(self.uop, axis)
@@ -110,6 +112,7 @@ class Indexed(Core):
             axis = real_axis(dim, self.shape, "take")
             key = (*[slice(None)] * axis, found)
             return self[key]
+        _index_node(indices, self)
         return self.ravel()[tensor_of(indices, self)]
 
     def masked_select(self: Tensor, mask: Tensor) -> Tensor:
@@ -131,7 +134,12 @@ class Indexed(Core):
         """Rows of ``weight`` at these indices; torch's functional.embedding."""
         if weight.ndim != 2:
             raise ShapeError(f"embedding needs a matrix of rows, not {weight.shape}")
-        return weight[self]
+        if padding_idx is None:
+            return weight[self]
+        rows = weight.shape[0]
+        row = axis_of(padding_idx, rows)  # its gradient is 0
+        is_row = wrap(B.reshape(B.iota(rows, dt.int64), (rows, 1)), None) == row
+        return select(is_row, weight.detach(), weight)[self]
 
     def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
         """A new last axis that is 1 at the index and 0 elsewhere."""
@@ -151,8 +159,12 @@ class Indexed(Core):
         """x with ``src`` written where ``index`` points along an axis; the last one wins."""
         if reduce in ("add", "sum"):
             return _scatter(self, dim, index, src, "add")
+        if reduce == "multiply":
+            values = tensor_of(src, self)
+            values = values if values.ndim else values.expand(index.shape)
+            return self.scatter_reduce(dim, index, values, "prod")
         if reduce is not None:
-            raise UnsupportedError(f"scatter with reduce={reduce!r}")
+            raise ShapeError(f"scatter: reduce is 'add' or 'multiply', not {reduce!r}")
         return _scatter(self, dim, index, src, "set")
 
     def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -230,7 +242,12 @@ def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Ten
     if isinstance(source, (int, float)):
         values = B.broadcast_to(scalar_node(source, x.dtype), shape)
     else:
-        values, _ = _indexed_axis(B.cast(tensor_of(source, x).uop, x.dtype), axis)
+        given = tensor_of(source, x)
+        wanted = tuple([node.shape[0] if i == axis else n for i, n in enumerate(x.shape)])
+        if given.ndim and given.shape != wanted:
+            raise AxisError(f"a source of shape {given.shape} for a part of shape {wanted}")
+        part = B.broadcast_to(B.cast(given.uop, x.dtype), wanted)
+        values, _ = _indexed_axis(part, axis)
     found = B.scatter(first, values, [wrap_negative(node, first.shape[0])], mode)
     return wrap(B.permute(found, back), device)
 
@@ -243,7 +260,7 @@ def _scatter_fold(
 ) -> Tensor:
     """Every place looks at all values that point at it: no order, no write conflicts."""
     if reduce not in _FOLDS:
-        raise IndexingError(f"scatter_reduce: {reduce!r} is not one of {', '.join(_FOLDS)}")
+        raise ShapeError(f"scatter_reduce: {reduce!r} is not one of {', '.join(_FOLDS)}")
     op = _FOLDS[reduce]
     node, device = _index_node(index, x)
     if len(node.shape) != x.ndim or len(src.shape) != x.ndim:

@@ -121,9 +121,36 @@ class Linear(Core):
 
     def addmm(self: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
         """beta * self + alpha * (a @ b)."""
-        product = a @ b
-        scaled = product if alpha == 1 else product * alpha
-        return scaled + (self if beta == 1 else self * beta)
+        return _scaled_sum(self, a.mm(b), beta, alpha)
+
+    def addmv(
+        self: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        """beta * self + alpha * (mat @ vec)."""
+        return _scaled_sum(self, mat.mv(vec), beta, alpha)
+
+    def addr(
+        self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        """beta * self + alpha * all products of two vectors."""
+        return _scaled_sum(self, vec1.outer(vec2), beta, alpha)
+
+    def baddbmm(
+        self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        """beta * self + alpha * the products of two batches of matrices."""
+        return _scaled_sum(self, batch1.bmm(batch2), beta, alpha)
+
+    def addbmm(
+        self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        """beta * self + alpha * the sum of the products of two batches of matrices."""
+        return _scaled_sum(self, batch1.bmm(batch2).sum(0), beta, alpha)
+
+    def vdot(self: Tensor, other: Tensor) -> Tensor:
+        """The inner product of two vectors."""
+        _require_axes("vdot", 1, self, other)
+        return self @ other
 
     def linear(self: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """x @ weight.T + bias, with the weight as torch keeps it: (outputs, inputs)."""
@@ -215,6 +242,13 @@ class Linear(Core):
             square = square @ square if n > 1 else square
             n >>= 1
         return result
+
+
+def _scaled_sum(x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * x + alpha * product; with a beta of 0, x is not looked at."""
+    scaled = product if alpha == 1 else product * alpha
+    start = x.expand(product.shape)
+    return scaled if beta == 0 else scaled + (start if beta == 1 else start * beta)
 
 
 def _require_axes(what: str, count: int, *tensors: Tensor) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 
-def _reduce(loss: Tensor, reduction: str) -> Tensor:
+def reduce_loss(loss: Tensor, reduction: str) -> Tensor:
+    """A loss folded as ``reduction`` says."""
     if reduction == "mean":
         return loss.mean()
     if reduction == "sum":
@@ -26,6 +27,16 @@ def _reduce(loss: Tensor, reduction: str) -> Tensor:
     if reduction != "none":
         raise ShapeError(f"reduction is 'mean', 'sum' or 'none', not {reduction!r}")
     return loss
+
+
+def _weighted(loss: Tensor, reduction: str, weight: Tensor | None) -> Tensor:
+    """A loss times its weights; the mean is over the weights."""
+    if weight is None:
+        return reduce_loss(loss, reduction)
+    if weight.shape != loss.shape:
+        raise ShapeError(f"a weight of shape {weight.shape} for a loss of shape {loss.shape}")
+    scaled = loss * weight
+    return scaled.sum() / weight.sum() if reduction == "mean" else reduce_loss(scaled, reduction)
 
 
 class Losses(Core):
@@ -70,33 +81,48 @@ class Losses(Core):
             loss = loss * scale
         if reduction == "mean":
             return loss.sum() / scale.sum()
-        return _reduce(loss, reduction)
+        return reduce_loss(loss, reduction)
 
-    def mse_loss(self: Tensor, target: Operand, reduction: str = "mean") -> Tensor:
+    def mse_loss(
+        self: Tensor, target: Operand, reduction: str = "mean", weight: Tensor | None = None
+    ) -> Tensor:
         """The square of the difference."""
-        return _reduce((self - target).square(), reduction)
+        return _weighted((self - target).square(), reduction, weight)
 
-    def l1_loss(self: Tensor, target: Operand, reduction: str = "mean") -> Tensor:
+    def l1_loss(
+        self: Tensor, target: Operand, reduction: str = "mean", weight: Tensor | None = None
+    ) -> Tensor:
         """The magnitude of the difference."""
-        return _reduce((self - target).abs(), reduction)
+        return _weighted((self - target).abs(), reduction, weight)
 
     def smooth_l1_loss(
         self: Tensor, target: Operand, reduction: str = "mean", beta: float = 1.0
     ) -> Tensor:
         """Square near zero, straight from beta on."""
         size = (self - target).abs()
+        if beta < 0:
+            raise ShapeError(f"smooth_l1_loss: beta is 0 or more, not {beta}")
         if beta == 0:
-            return _reduce(size, reduction)
+            return reduce_loss(size, reduction)
         curve = size * size * (0.5 / beta)
-        return _reduce(select(size < beta, curve, size - 0.5 * beta), reduction)
+        return reduce_loss(select(size < beta, curve, size - 0.5 * beta), reduction)
 
     def huber_loss(
-        self: Tensor, target: Operand, reduction: str = "mean", delta: float = 1.0
+        self: Tensor,
+        target: Operand,
+        reduction: str = "mean",
+        delta: float = 1.0,
+        weight: Tensor | None = None,
     ) -> Tensor:
         """Square near zero, straight from delta on."""
+        if delta <= 0:
+            raise ShapeError(f"huber_loss: delta is above 0, not {delta}")
         size = (self - target).abs()
         line = (size - 0.5 * delta) * delta
-        return _reduce(select(size < delta, size * size * 0.5, line), reduction)
+        loss = select(size < delta, size * size * 0.5, line)
+        if weight is not None and weight.shape != loss.shape:
+            raise ShapeError(f"a weight of shape {weight.shape} for a loss of shape {loss.shape}")
+        return reduce_loss(loss if weight is None else loss * weight, reduction)
 
     def binary_cross_entropy(
         self: Tensor, target: Operand, weight: Any = None, reduction: str = "mean"
@@ -104,7 +130,7 @@ class Losses(Core):
         """The loss of probabilities against targets between 0 and 1; logs are at least -100."""
         goal = tensor_of(target, self)
         loss = -(goal * self.log().clamp(-100) + (1 - goal) * (1 - self).log().clamp(-100))
-        return _reduce(loss if weight is None else loss * weight, reduction)
+        return reduce_loss(loss if weight is None else loss * weight, reduction)
 
     def binary_cross_entropy_with_logits(
         self: Tensor,
@@ -120,7 +146,7 @@ class Losses(Core):
         else:
             scale = goal * (tensor_of(pos_weight, self) - 1) + 1
             loss = (1 - goal) * self - scale * self.logsigmoid()
-        return _reduce(loss if weight is None else loss * weight, reduction)
+        return reduce_loss(loss if weight is None else loss * weight, reduction)
 
     def kl_div(
         self: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False
@@ -132,13 +158,13 @@ class Losses(Core):
             loss = select(target > 0, target * (target.log() - self), 0.0)
         if reduction == "batchmean":
             return loss.sum() / self.shape[0]
-        return _reduce(loss, reduction)
+        return reduce_loss(loss, reduction)
 
     def hinge_embedding_loss(
         self: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
     ) -> Tensor:
         """x where the target is 1, max(0, margin - x) where it is -1."""
-        return _reduce(select(target == 1, self, (margin - self).relu()), reduction)
+        return reduce_loss(select(target == 1, self, (margin - self).relu()), reduction)
 
 
 def _targets(
@@ -176,7 +202,7 @@ def _probability_loss(
     if weight is not None:
         goal = goal * weight.reshape([-1 if i == axis else 1 for i in range(logs.ndim)])
     loss = -(logs * goal).sum(axis)
-    return loss.sum() / loss.numel() if reduction == "mean" else _reduce(loss, reduction)
+    return loss.sum() / loss.numel() if reduction == "mean" else reduce_loss(loss, reduction)
 
 
 def _smoothed_loss(
@@ -197,4 +223,4 @@ def _smoothed_loss(
         scale = _class_weights(hit, counts, weight, logs, axis)
     flat = select(counts, -spread.sum(axis), 0.0) / logs.shape[axis]
     loss = sharp * (1 - label_smoothing) + flat * label_smoothing
-    return loss.sum() / scale.sum() if reduction == "mean" else _reduce(loss, reduction)
+    return loss.sum() / scale.sum() if reduction == "mean" else reduce_loss(loss, reduction)

@@ -194,12 +194,13 @@ class Movement(Core):
         first += self.shape[axis] if first < 0 else 0
         return wrap(slice_axis(self.uop, axis, first, first + length), self._device)
 
-    def pad(self: Tensor, pad: Any, mode: str = "constant", value: Scalar = 0) -> Tensor:
+    def pad(self: Tensor, pad: Any, mode: str = "constant", value: Scalar | None = None) -> Tensor:
         """Borders as in torch: (left, right) of the last axis first; or a pair for each axis.
 
         Modes: constant, reflect, replicate, circular. Negative sizes cut.
         """
-        return wrap(pad_modes(self.uop, pad_pairs(pad, self.ndim), mode, value), self._device)
+        pairs = pad_pairs(pad, self.ndim)
+        return wrap(pad_modes(self.uop, pairs, mode, 0 if value is None else value), self._device)
 
     def flip(self: Tensor, *dims: Any) -> Tensor:
         """The axes in reverse order; all of them when none is named."""
@@ -310,10 +311,12 @@ class Movement(Core):
             raise ShapeError(f"diag takes 1 or 2 axes, not shape {self.shape}")
         return self.diagonal(diagonal)
 
-    def diag_embed(self: Tensor, offset: int = 0) -> Tensor:
-        """Matrices with the last axis on a diagonal."""
+    def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+        """Matrices, in two new axes, with the last axis on a diagonal."""
         if not self.ndim:
             raise ShapeError("diag_embed needs at least 1 axis")
+        if (a := axis_of(dim1, self.ndim + 1)) == (b := axis_of(dim2, self.ndim + 1)):
+            raise ShapeError(f"diag_embed: dim1 and dim2 are both {dim1}")
         *lead, size = self.shape
         none = [(0, 0)] * len(lead)
         x = B.pad(B.reshape(self.uop, (*lead, size, 1)), (*none, (0, 0), (0, size)))
@@ -321,7 +324,8 @@ class Movement(Core):
         x = B.shrink(x, (*[(0, n) for n in lead], (0, size * size)))
         x = B.reshape(x, (*lead, size, size))
         up, down = max(0, offset), max(0, -offset)
-        return wrap(B.pad(x, (*none, (down, up), (up, down))), self._device)
+        found = wrap(B.pad(x, (*none, (down, up), (up, down))), self._device)
+        return found.movedim((-2, -1), (a, b)) if (a, b) != (self.ndim - 1, self.ndim) else found
 
     def unfold(self: Tensor, dim: int, size: int, step: int) -> Tensor:
         """Windows of one axis as a new last axis."""

@@ -10,7 +10,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
-from svod.dtype.convert import dtype_of, finfo
+from svod.dtype.convert import finfo
 from svod.ir import build as B
 from svod.tensor.core import Axis, Core, accumulator, axis_of, float_node, integer, shape_of, wrap
 from svod.tensor.elementwise import select
@@ -35,21 +35,21 @@ class Normalization(Core):
 
     def softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
         """exp(x) / sum(exp(x)) over an axis."""
-        x = _wide(self)
-        grown = (x - x.amax(dim, True)).exp()
+        x = _wide(self if dtype is None else self.cast(dtype))
+        grown = (x - x.amax(dim, True).detach()).exp()
         found = grown / grown.sum(dim, True)
-        return _narrow(found, self) if dtype is None else found.cast(dtype_of(dtype))
+        return _narrow(found, self) if dtype is None else found.cast(dtype)
 
     def log_softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
         """log(softmax(x)) without loss."""
-        x = _wide(self)
-        moved = x - x.amax(dim, True)
+        x = _wide(self if dtype is None else self.cast(dtype))
+        moved = x - x.amax(dim, True).detach()
         found = moved - moved.exp().sum(dim, True).log()
-        return _narrow(found, self) if dtype is None else found.cast(dtype_of(dtype))
+        return _narrow(found, self) if dtype is None else found.cast(dtype)
 
-    def softmin(self: Tensor, dim: Axis = -1) -> Tensor:
+    def softmin(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
         """softmax(-x)."""
-        return (-self).softmax(dim)
+        return (-self).softmax(dim, dtype)
 
     def standardize(self: Tensor, dim: Axis = -1, eps: float = 1e-5) -> Tensor:
         """(x - mean) / sqrt(variance + eps) over axes."""
@@ -99,6 +99,9 @@ class Normalization(Core):
         if self.ndim < 2:
             raise ShapeError(f"batch_norm needs a batch and a channel axis, not {self.shape}")
         axes = tuple([i for i in range(self.ndim) if i != 1])
+        _check_channels(self, running_mean, running_var, weight, bias)
+        if training and self.numel() == self.shape[1]:
+            raise ShapeError(f"batch_norm: one value per channel in training, shape {self.shape}")
         if training or running_mean is None or running_var is None:
             mean, variance = self.mean(axes), self.var(axes, 0)
             if training and running_mean is not None and running_var is not None:
@@ -141,12 +144,6 @@ class Normalization(Core):
     def normalize(self: Tensor, p: float = 2.0, dim: Axis = 1, eps: float = 1e-12) -> Tensor:
         """x divided by its norm over an axis, at least eps."""
         return self / self.norm(p, dim, True).clamp(eps)
-
-    def cosine_similarity(self: Tensor, other: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-        """The cosine of the angle between vectors along an axis."""
-        product = (self * other).sum(dim)
-        sizes = self.norm(2, dim).clamp(eps) * other.norm(2, dim).clamp(eps)
-        return product / sizes
 
     def dropout(self: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         """In training, zeros with probability p, the rest scaled by 1 / (1 - p)."""
@@ -191,6 +188,12 @@ class Normalization(Core):
             else:
                 scores = scores + attn_mask
         return scores.softmax(-1).dropout(dropout_p, dropout_p > 0) @ value
+
+
+def _check_channels(x: Tensor, *given: Tensor | None) -> None:
+    for t in given:
+        if t is not None and t.shape != (x.shape[1],):
+            raise ShapeError(f"batch_norm: {t.shape} for the {x.shape[1]} channels of {x.shape}")
 
 
 def _last_axes(x: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

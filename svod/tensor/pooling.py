@@ -5,14 +5,17 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, const
 from svod.ir.reductions import identity
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.convolution import Sizes, windows
-from svod.tensor.core import Core, integer, numbers, spelled, wrap
+from svod.tensor.core import Core, integer, numbers, spelled, tensor_of, wrap
 from svod.tensor.pieces import pad_value
 from svod.tensor.reductions import extreme_position, fold
 
@@ -58,8 +61,32 @@ def max_pool(
     )
     low = identity(O.MAX, x.dtype)
     cut = windows(pad_value(x.uop, _borders(x, pads, extra), low), sizes, strides, dilations)
-    axes = tuple(range(x.ndim, x.ndim + count))
-    return wrap(fold(cut, O.MAX, axes, False), x._device)
+    return _largest(wrap(cut, x._device), count)
+
+
+def _largest(cut: Tensor, count: int) -> Tensor:
+    """The largest element over the last axes; the gradient goes to the first that is."""
+    if cut.dtype.kind != "f":
+        return wrap(fold(cut.uop, O.MAX, tuple(range(cut.ndim))[-count:], False), cut._device)
+    return _largest_float(cut, count)  # type: ignore[no-any-return]
+
+
+@custom_gradient
+def _largest_float(cut: Tensor, count: int) -> Tensor:
+    return wrap(fold(cut.uop, O.MAX, tuple(range(cut.ndim))[-count:], False), cut._device)
+
+
+@_largest_float.backward
+def _to_first_largest(grad: Tensor, output: Tensor, cut: Tensor, count: int) -> Tensor:
+    lead, window = cut.shape[:-count], cut.shape[-count:]
+    flat = B.reshape(cut.uop, (*lead, prod(window)))
+    first = extreme_position(flat, O.MAX, len(lead), True)
+    line = B.reshape(B.iota(prod(window), dt.int64), (*[1] * len(lead), prod(window)))
+    here = B.reshape(
+        B.binary(O.EQ, B.expand(first, flat.shape), B.expand(line, flat.shape)), cut.shape
+    )
+    wide = B.expand(B.reshape(grad.uop, (*lead, *[1] * count)), cut.shape)
+    return wrap(B.where(here, wide, const(0.0, grad.dtype)), grad._device)
 
 
 def max_pool_positions(
@@ -103,6 +130,8 @@ def avg_pool(
     total = wrap(fold(cut, O.ADD, axes, False), x._device)
     has_padding = any(a or b for a, b in pads)
     if divisor is not None:
+        if not divisor:
+            raise ShapeError("avg_pool: divisor_override must not be 0")
         return total / divisor
     if not any(extra) and (count_include_pad or not has_padding):
         return total * (1 / prod(sizes))
@@ -117,32 +146,33 @@ def avg_pool(
     return total / wrap(amount, x._device)
 
 
-def adaptive_pool(x: Tensor, count: int, output: Any, op: int) -> Tensor:
-    """Windows that divide each axis into the wanted number of parts."""
+def _adaptive_sizes(x: Tensor, count: int, output: Any) -> list[int]:
     wanted = list(output) if isinstance(output, (list, tuple)) else [output] * count
     if x.ndim not in (count + 1, count + 2) or len(wanted) != count:
         raise ShapeError(f"adaptive pooling of {x.shape} to {output} over {count} axes")
+    sizes = zip(wanted, x.shape[-count:], strict=True)
+    parts = [n if size is None else integer(size, "output_size") for size, n in sizes]
+    if min(parts) < 1:
+        raise ShapeError(f"adaptive pooling to {parts} parts")
+    return parts
+
+
+def adaptive_avg_pool(x: Tensor, count: int, output: Any) -> Tensor:
+    """The averages of windows that divide each axis into the wanted number of parts."""
     node = x.uop
-    for axis, size in enumerate(wanted, x.ndim - count):
+    for axis, parts in enumerate(_adaptive_sizes(x, count, output), x.ndim - count):
         n = node.shape[axis]
-        parts = n if size is None else integer(size, "output_size")
-        if parts < 1:
-            raise ShapeError(f"adaptive pooling to {parts} parts")
         if n % parts == 0:
             shape = node.shape
             split = B.reshape(node, (*shape[:axis], parts, n // parts, *shape[axis + 1 :]))
-            folded = fold(split, op, (axis + 1,), False)
-            node = _scaled(folded, 1 / (n // parts)) if op == O.ADD else folded
+            folded = fold(split, O.ADD, (axis + 1,), False)
+            node = (wrap(folded, None) * (parts / n)).uop
         else:
-            node = _adaptive_axis(node, axis, parts, op)
+            node = _averaged_axis(node, axis, parts)
     return wrap(node, x._device)
 
 
-def _scaled(x: UOp, factor: float) -> UOp:
-    return (wrap(x, None) * factor).uop
-
-
-def _adaptive_axis(x: UOp, axis: int, parts: int, op: int) -> UOp:
+def _averaged_axis(x: UOp, axis: int, parts: int) -> UOp:
     """Part p covers floor(p n / parts) to ceil((p + 1) n / parts)."""
     n = x.shape[axis]
     part = wrap(B.reshape(B.iota(parts, dt.int64), (parts, 1)), None)
@@ -153,13 +183,42 @@ def _adaptive_axis(x: UOp, axis: int, parts: int, op: int) -> UOp:
     after = len(shape) - axis - 1
     mask = B.reshape(inside.uop, (*[1] * axis, parts, n, *[1] * after))
     wide = B.reshape(x, (*shape[:axis], 1, n, *shape[axis + 1 :]))
-    value = wrap(B.full((), identity(op, x.dtype), x.dtype), None).uop
-    masked = B.where(mask, wide, value)
-    folded = fold(masked, op, (axis + 1,), False)
-    if op != O.ADD:
-        return folded
+    folded = fold(B.where(mask, wide, const(0.0, x.dtype)), O.ADD, (axis + 1,), False)
     width = (stop - start).cast(x.dtype).reshape([*[1] * axis, parts, *[1] * after])
     return (wrap(folded, None) / width).uop
+
+
+def adaptive_max_pool(x: Tensor, count: int, output: Any, return_indices: bool) -> Any:
+    """The largest elements of windows that divide each axis into the wanted number of parts."""
+    parts = _adaptive_sizes(x, count, output)
+    space, lead = x.shape[-count:], x.shape[:-count]
+    cut, windows_of = x, []
+    for i, (n, p) in enumerate(zip(space, parts, strict=True)):
+        first = np.arange(p) * n // p
+        width = -(-(np.arange(1, p + 1) * n) // p) - first
+        inner = np.arange(width.max())
+        windows_of.append(first[:, None] + np.minimum(inner, width[:, None] - 1))  # (part, place)
+        if n % p:
+            axis = len(lead) + i
+            cut = cut.index_select(axis, tensor_of(windows_of[-1].reshape(-1), x))
+    cut = cut.reshape(*lead, *[n for w in windows_of for n in w.shape])
+    base = len(lead)
+    order = (*range(base), *range(base, base + 2 * count, 2), *range(base + 1, base + 2 * count, 2))
+    cut = cut.permute(order)
+    values = _largest(cut, count)
+    if not return_indices:
+        return values
+    from svod.tensor.sorting import Ordered
+
+    table: Any = 0
+    for i, w in enumerate(windows_of):
+        shape = [1] * (2 * count)
+        shape[i], shape[count + i] = w.shape
+        table = table * space[i] + w.reshape(shape)
+    size = prod(table.shape[count:])
+    best = wrap(extreme_position(cut.reshape(*lead, *parts, size).uop, O.MAX, x.ndim, True), None)
+    places = tensor_of(table.reshape(*parts, size), x).expand((*lead, *parts, size))
+    return Ordered(values, places.gather(-1, best).squeeze(-1))
 
 
 def _max_pool_method(count: int) -> Any:
@@ -211,12 +270,21 @@ def _avg_pool_method(count: int) -> Any:
     return method
 
 
-def _adaptive_method(count: int, op: int, name: str) -> Any:
+def _adaptive_avg_method(count: int) -> Any:
     def method(self: Tensor, output_size: Any) -> Tensor:
-        return adaptive_pool(self, count, output_size, op)
+        return adaptive_avg_pool(self, count, output_size)
 
-    method.__name__ = f"adaptive_{name}_pool{count}d"
-    method.__doc__ = f"Pooling of the last {count} axes to the wanted sizes."
+    method.__name__ = f"adaptive_avg_pool{count}d"
+    method.__doc__ = f"Averages of the last {count} axes in the wanted numbers of parts."
+    return method
+
+
+def _adaptive_max_method(count: int) -> Any:
+    def method(self: Tensor, output_size: Any, return_indices: bool = False) -> Any:
+        return adaptive_max_pool(self, count, output_size, return_indices)
+
+    method.__name__ = f"adaptive_max_pool{count}d"
+    method.__doc__ = f"Maxima of the last {count} axes in the wanted numbers of parts."
     return method
 
 
@@ -230,7 +298,7 @@ for _count in (1, 2, 3):
     for _method in (
         _max_pool_method(_count),
         _avg_pool_method(_count),
-        _adaptive_method(_count, O.ADD, "avg"),
-        _adaptive_method(_count, O.MAX, "max"),
+        _adaptive_avg_method(_count),
+        _adaptive_max_method(_count),
     ):
         setattr(Pooling, _method.__name__, spelled(_method))

@@ -16,8 +16,10 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, largest
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.core import (
     Axis,
+    AxisError,
     Core,
     Scalar,
     accumulator,
@@ -61,7 +63,7 @@ def extreme_position(x: UOp, op: int, axis: int, keepdim: bool) -> UOp:
     shape = x.shape
     size = shape[axis]
     if size == 0:
-        raise ShapeError(f"argmax and argmin of axis {axis} of {shape}: it has no elements")
+        raise AxisError(f"argmax and argmin of axis {axis} of {shape}: it has no elements")
     best = B.expand(B.reduce(x, op, (axis,)), shape)
     found = B.binary(O.EQ, x, best)
     if x.dtype.kind == "f":
@@ -71,6 +73,24 @@ def extreme_position(x: UOp, op: int, axis: int, keepdim: bool) -> UOp:
     places = B.reshape(B.iota(size, kind), line)
     first = fold(B.where(found, places, size_node(size, kind)), O.MIN, (axis,), keepdim)
     return B.cast(first, dt.int64)
+
+
+def first_extreme(x: Tensor, op: int, axis: int) -> Tensor:
+    """The extreme of an axis, which stays; its gradient goes to the first place that has it."""
+    return _first_extreme(x, op, axis)  # type: ignore[no-any-return]
+
+
+@custom_gradient
+def _first_extreme(x: Tensor, op: int, axis: int) -> Tensor:
+    return wrap(fold(x.uop, op, (axis,), True), x._device)
+
+
+@_first_extreme.backward
+def _to_first_extreme(grad: Tensor, output: Tensor, x: Tensor, op: int, axis: int) -> Tensor:
+    place = wrap(extreme_position(x.uop, op, axis, True), x._device)
+    line = tuple([n if i == axis else 1 for i, n in enumerate(x.shape)])
+    here = wrap(B.reshape(B.iota(x.shape[axis], dt.int64), line), None) == place
+    return select(here, grad, 0.0)
 
 
 class Reductions(Core):
@@ -182,7 +202,7 @@ class Reductions(Core):
     def logsumexp(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) without overflow."""
         x = wrap(float_node(self.uop), self._device)
-        top = x.amax(dim, True)
+        top = x.amax(dim, True).detach()
         top = select(top.isfinite(), top, 0.0)
         found = (x - top).exp().sum(dim, True).log() + top
         if keepdim:
@@ -195,7 +215,7 @@ class Reductions(Core):
         """The p-norm of the elements over axes; p may be inf, -inf, 0 or "fro"."""
         x = wrap(float_node(self.uop), self._device)
         if p in (2, "fro"):
-            return (x * x).sum(dim, keepdim).sqrt()
+            return _root((x * x).sum(dim, keepdim))
         if not isinstance(p, (int, float)):
             raise ShapeError(f"norm: p is a number, inf or 'fro', not {p!r}")
         size = x.abs()
@@ -207,7 +227,13 @@ class Reductions(Core):
             return size.amin(dim, keepdim)
         if p == 0:
             return (x != 0).cast(x.dtype).sum(dim, keepdim)
-        return (size**p).sum(dim, keepdim) ** (1.0 / p)
+        is_zero = size == 0  # where a power has no slope
+        powers = select(is_zero, 0.0, select(is_zero, 1.0, size) ** p) if p > 0 else size**p
+        total = powers.sum(dim, keepdim)
+        if p < 0:
+            return total ** (1.0 / p)
+        is_zero = total == 0
+        return select(is_zero, 0.0, select(is_zero, 1.0, total) ** (1.0 / p))
 
     def nansum(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """The sum of the elements that are not NaN."""
@@ -219,8 +245,16 @@ class Reductions(Core):
         return self.nansum(dim, keepdim) / count.cast(float_node(self.uop).dtype)
 
 
+def _root(x: Tensor) -> Tensor:
+    """The square root with a slope of 0 at 0."""
+    is_zero = x == 0
+    return select(is_zero, 0.0, select(is_zero, 1.0, x).sqrt())
+
+
 def _amount(x: Tensor, op: int, dim: Axis, keepdim: bool) -> Tensor:
     node = x.uop
+    if dim is not None and 0 in [node.shape[a] for a in axes_of(dim, len(node.shape))]:
+        raise AxisError(f"a maximum or minimum over axes {dim} of {node.shape} has no elements")
     if node.dtype.kind == "b":
         op = O.OR if op == O.MAX else O.AND
         if 0 in node.shape:
@@ -231,9 +265,14 @@ def _amount(x: Tensor, op: int, dim: Axis, keepdim: bool) -> Tensor:
 def _extreme(x: Tensor, op: int, dim: Any, keepdim: bool) -> Any:
     if isinstance(dim, Core):  # x.max(other), as in torch
         return x.maximum(dim) if op == O.MAX else x.minimum(dim)
-    values = _amount(x, op, dim, keepdim)
     if dim is None or not hasattr(dim, "__index__"):
-        return values
+        return _amount(x, op, dim, keepdim)
+    axis = axis_of(dim, x.ndim)
+    if x.dtype.kind == "f" and x.ndim and x.shape[axis]:
+        values = first_extreme(x, op, axis)
+        values = values if keepdim else values.squeeze(axis)
+    else:
+        values = _amount(x, op, dim, keepdim)
     from svod.tensor.sorting import Ordered
 
     return Ordered(values, _position(x, op, dim, keepdim))

@@ -18,7 +18,8 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
-from svod.tensor.core import Core, Scalar, axis_of, integer, pair, real_axis, tensor_of, wrap
+from svod.tensor.core import Core, axis_of, integer, pair, real_axis, tensor_of, wrap
+from svod.tensor.elementwise import select
 from svod.tensor.pieces import pad_value, slice_axis
 from svod.tensor.reductions import fold
 
@@ -216,25 +217,18 @@ class Sorting(Core):
     def median(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         """The lower median: of all elements, or of an axis together with its position."""
         if dim is None:
-            return self.ravel().kthvalue((self.numel() + 1) // 2, 0).values
-        size = self.shape[real_axis(dim, self.shape, "median")]
-        return self.kthvalue((size + 1) // 2, dim, keepdim)
-
-    def quantile(self: Tensor, q: Scalar, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """The value below which the fraction q of an axis lies, by linear interpolation."""
-        x = self.ravel() if dim is None else self
-        axis = real_axis(0 if dim is None else dim, x.shape, "quantile")
-        size = x.shape[axis]
-        if not 0 <= q <= 1:
-            raise ShapeError(f"quantile: q is between 0 and 1, not {q}")
-        values = x.sort(axis).values
-        place = q * (size - 1)
-        low = int(place)
-        first = values.narrow(axis, low, 1)
-        found = first.lerp(values.narrow(axis, min(low + 1, size - 1), 1), place - low)
-        if dim is None and keepdim:
-            return found.reshape([1] * self.ndim)
-        return found if keepdim else found.squeeze(axis)
+            return self.ravel().median(0).values
+        axis = real_axis(dim, self.shape, "median")
+        middle = (self.shape[axis] + 1) // 2
+        if self.dtype.kind != "f" or not middle:
+            return self.kthvalue(middle, dim, keepdim)
+        is_nan = self.isnan()
+        places = self.argsort(axis).narrow(axis, middle - 1, 1)
+        places = select(is_nan.any(axis, True), is_nan.argmax(axis, True), places)
+        values = self.gather(axis, places)
+        if keepdim:
+            return Ordered(values, places)
+        return Ordered(values.squeeze(axis), places.squeeze(axis))
 
     def searchsorted(
         self: Tensor, values: Any, *, right: bool = False, side: str | None = None
@@ -269,11 +263,16 @@ class Sorting(Core):
             parts[1] = parts[1].reshape(self.shape)
         return tuple(parts)
 
-    def bincount(self: Tensor, minlength: int = 0) -> Tensor:
-        """How often each whole number occurs; the largest one is read now."""
+    def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+        """How often each whole number occurs, or its weights added up; the largest is read now."""
         if self.ndim != 1 or not self.dtype.is_int:
             raise ShapeError(f"bincount needs a vector of integers, not {self.shape}")
         size = max(minlength, int(self.amax().item()) + 1 if self.numel() else 0)
-        start = wrap(B.full((size,), 0, dt.int64), self._device)
-        ones = wrap(B.full(self.shape, 1, dt.int64), self._device)
-        return start.scatter_add(0, self, ones)
+        if weights is not None and weights.shape != self.shape:
+            raise ShapeError(f"bincount: weights of shape {weights.shape} for {self.shape}")
+        kind = dt.int64
+        if weights is not None:
+            kind = dt.float32 if weights.dtype is dt.float32 else dt.float64
+        amounts = wrap(B.full(self.shape, 1, kind), self._device)
+        amounts = amounts if weights is None else weights.cast(kind)
+        return wrap(B.full((size,), 0, kind), self._device).scatter_add(0, self, amounts)

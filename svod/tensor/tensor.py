@@ -22,11 +22,13 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.tensor.activations import Activations
+from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
 from svod.tensor.core import device_name, real_axis, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
+from svod.tensor.distances import Distances
 from svod.tensor.guard import guard_class
 from svod.tensor.host import Host, copied, describe, import_dlpack, node_of_array, node_of_data
 from svod.tensor.indexed import Indexed
@@ -34,16 +36,23 @@ from svod.tensor.indexing import Indexing
 from svod.tensor.joining import Joining
 from svod.tensor.linear import Linear
 from svod.tensor.losses import Losses
+from svod.tensor.margins import Margins
 from svod.tensor.matrices import Matrices
 from svod.tensor.movement import Movement
 from svod.tensor.normalization import Normalization
+from svod.tensor.numeric import ALIASES, Numeric
 from svod.tensor.operators import Operators
+from svod.tensor.patches import Patches
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
 from svod.tensor.registry import buffer_of, own_memory, register
+from svod.tensor.scattering import Scattering
 from svod.tensor.sorting import Sorting
+from svod.tensor.special import Special
+from svod.tensor.statistics import Statistics
 from svod.tensor.unary import Unary
+from svod.tensor.unpooling import Unpooling
 
 
 class Count(int):
@@ -63,20 +72,29 @@ _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not d
 class Tensor(
     Operators,
     Unary,
+    Numeric,
+    Special,
     Activations,
     Movement,
     Joining,
+    Assembly,
+    Patches,
     Indexing,
     Indexed,
+    Scattering,
     Reductions,
     Cumulative,
     Sorting,
+    Statistics,
     Linear,
     Matrices,
     Convolution,
     Pooling,
+    Unpooling,
     Normalization,
     Losses,
+    Margins,
+    Distances,
     Creation,
     Random,
     Autograd,
@@ -308,11 +326,10 @@ class Tensor(
         return self
 
 
-def _in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _in_place(method: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
     def change(self: Tensor, *args: Any, **options: Any) -> Tensor:
         return self.become(method(self, *args, **options))
 
-    name = method.__name__
     change.__name__ = name[:2] + "i" + name[2:] if name.startswith("__") else name + "_"
     change.__doc__ = f"In place: {method.__doc__ or name}"
     return change
@@ -320,19 +337,42 @@ def _in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 _OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
 _METHODS = (
-    "abs add addcdiv addcmul bernoulli ceil clamp clip cos div elu exp floor fmod index_add "
-    "index_copy index_fill index_put leaky_relu lerp log logical_not masked_fill "
-    "masked_scatter mul neg pow reciprocal relu remainder round rsqrt scatter scatter_add "
-    "sigmoid sign silu sin sqrt square sub tan tanh tril triu trunc"
+    "abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr arccos arccosh arcsin "
+    "arcsinh arctan arctan2 arctanh asin asinh atan atan2 atanh baddbmm bernoulli bitwise_and "
+    "bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil celu clamp "
+    "clamp_max clamp_min clip copysign cos cosh cumprod cumsum deg2rad digamma div divide elu eq "
+    "erf erfc erfinv exp exp2 expm1 fix float_power floor floor_divide fmod frac gcd ge greater "
+    "greater_equal gt hardtanh heaviside hypot i0 index_add index_copy index_fill index_put "
+    "index_reduce lcm ldexp le leaky_relu lerp less less_equal lgamma log log10 log1p log2 "
+    "logical_and logical_not logical_or logical_xor logit lt masked_fill masked_scatter mul "
+    "multiply mvlgamma nan_to_num ne neg negative nextafter not_equal polygamma pow put rad2deg "
+    "reciprocal relu remainder renorm round rsqrt scatter scatter_add scatter_reduce selu sgn "
+    "sigmoid sign silu sin sinc sinh sqrt square sub subtract tan tanh threshold tril triu "
+    "true_divide trunc xlogy"
 )
+_MOVES = "squeeze unsqueeze t transpose swapaxes swapdims"  # these may change the shape
 
 
 def _add_in_place_forms(names: str) -> None:
     for name in names.split():
-        change = _in_place(getattr(Tensor, name))
+        change = _in_place(getattr(Tensor, name), name)
         setattr(Tensor, change.__name__, change)
 
 
+def _moved_in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def change(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        self.uop = method(self, *args, **options).uop
+        return self
+
+    change.__name__ = change.__qualname__ = f"{method.__name__}_"
+    change.__doc__ = f"In place: {method.__doc__}"
+    return change
+
+
+for _name, _same in ALIASES.items():
+    setattr(Tensor, _name, getattr(Tensor, _same))
+for _name in _MOVES.split():
+    setattr(Tensor, f"{_name}_", _moved_in_place(getattr(Tensor, _name)))
 _add_in_place_forms(" ".join([f"__{name}__" for name in _OPERATORS.split()]))
 _add_in_place_forms(_METHODS)
 guard_class(Tensor, "__init__")

@@ -1,0 +1,417 @@
+"""Counting, ranking and integrating: histograms, quantiles, modes, covariance, trapezoids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.tensor.core import (
+    Axis,
+    Core,
+    Scalar,
+    axis_of,
+    float_node,
+    integer,
+    pair,
+    real_axis,
+    tensor_of,
+    wrap,
+)
+from svod.tensor.elementwise import select
+from svod.tensor.sorting import Ordered
+
+if TYPE_CHECKING:
+    from svod.tensor.tensor import Tensor
+
+_WAYS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def _positions(x: Tensor, axis: int) -> Tensor:
+    line = [x.shape[axis] if i == axis else 1 for i in range(x.ndim)]
+    return wrap(B.reshape(B.iota(x.shape[axis], dt.int64), tuple(line)), None)
+
+
+def quantiles(
+    x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str, ignore_nan: bool
+) -> Tensor:
+    """Values below which fractions of an axis lie; several fractions make a new first axis."""
+    what = "nanquantile" if ignore_nan else "quantile"
+    if interpolation not in _WAYS:
+        raise ShapeError(f"{what}: interpolation is one of {', '.join(_WAYS)}: {interpolation!r}")
+    if x.dtype not in (dt.float32, dt.float64):
+        raise DTypeError(f"{what} takes float32 or float64, not {x.dtype.name}")
+    if isinstance(q, (int, float)) and not 0 <= q <= 1:
+        raise ShapeError(f"{what}: q is between 0 and 1, not {q}")
+    if isinstance(q, Core) and q.dtype is not x.dtype:  # type: ignore[attr-defined]
+        raise DTypeError(f"{what} of {x.dtype.name} with q of {q.dtype.name}")
+    is_number = isinstance(q, (int, float))
+    fractions = wrap(B.full((), q, x.dtype), None) if is_number else tensor_of(q, x).cast(x.dtype)
+    if fractions.ndim > 1:
+        raise ShapeError(f"{what}: q is a number or a vector, not shape {fractions.shape}")
+    shape = x.shape
+    flat = x.ravel() if dim is None else x
+    axis = 0 if dim is None else axis_of(dim, x.ndim)
+    if not flat.numel():
+        raise ShapeError(f"{what} of shape {shape}: there are no elements")
+    rows = (flat if flat.ndim else flat.reshape(1)).movedim(axis, -1)
+    values = rows.sort(-1).values
+    wanted = fractions.reshape([-1, *[1] * values.ndim])
+    has_nan = rows.isnan()
+    last = (~has_nan).sum(-1, True) - 1 if ignore_nan else rows.shape[-1] - 1
+    place = wanted * last  # (fractions, rows.., 1)
+    if ignore_nan:
+        place = place.clamp(0)
+    found = _between(values, place, interpolation)
+    if not ignore_nan:
+        found = select(has_nan.any(-1, True), float("nan"), found)
+    if dim is None:
+        found = found.reshape([found.shape[0], *[1] * (x.ndim if keepdim else 0)])
+    else:
+        found = found.movedim(-1, axis + 1) if keepdim and x.ndim else found.squeeze(-1)
+    return found if fractions.ndim else found.squeeze(0)
+
+
+def _between(values: Tensor, place: Tensor, interpolation: str) -> Tensor:
+    """The value at a fractional place of the last axis."""
+    size = values.shape[-1]
+    low, high = place.floor(), place.ceil()
+    wide = values.unsqueeze(0).expand((place.shape[0], *values.shape))
+    places = (*wide.shape[:-1], 1)
+
+    def at(where: Tensor) -> Tensor:
+        return wide.gather(-1, where.cast(dt.int64).clamp(0, size - 1).expand(places))
+
+    if interpolation == "lower":
+        return at(low)
+    if interpolation == "higher":
+        return at(high)
+    if interpolation == "nearest":
+        return at(place.round())
+    weight = (place - low) if interpolation == "linear" else (low != high).cast(values.dtype) * 0.5
+    first, second = at(low), at(high)
+    near = weight < 0.5
+    gap = second - first
+    return select(near, first + weight * gap, second - gap * (1 - weight))
+
+
+class Statistics(Core):
+    """quantile, mode, histc, histogram, cov, bucketize, isin, trapezoid and relatives."""
+
+    __slots__ = ()
+
+    def quantile(
+        self: Tensor,
+        q: Any,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        interpolation: str = "linear",
+    ) -> Tensor:
+        """The value below which the fraction q of an axis lies; q may be a vector."""
+        return quantiles(self, q, dim, keepdim, interpolation, False)
+
+    def nanquantile(
+        self: Tensor,
+        q: Any,
+        dim: int | None = None,
+        keepdim: bool = False,
+        *,
+        interpolation: str = "linear",
+    ) -> Tensor:
+        """quantile of the elements that are not NaN."""
+        return quantiles(self, q, dim, keepdim, interpolation, True)
+
+    def nanmedian(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The lower median of the elements that are not NaN."""
+        if dim is None:
+            return self.ravel().nanmedian(0).values
+        if not self.ndim:
+            axis_of(dim, 0)
+            return Ordered(self, wrap(B.full((), 0, dt.int64), self._device))
+        axis = axis_of(dim, self.ndim)
+        if not self.shape[axis]:
+            raise ShapeError(f"nanmedian over axis {axis} of {self.shape}: it has no elements")
+        order = self.argsort(axis)
+        count = (~self.isnan()).sum(axis, True)
+        middle = ((count - 1) // 2).clamp(0)
+        places = order.gather(axis, middle)
+        values = self.gather(axis, places)
+        if keepdim:
+            return Ordered(values, places)
+        return Ordered(values.squeeze(axis), places.squeeze(axis))
+
+    def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Ordered:
+        """The most frequent element of an axis, the smallest of several, and its last place."""
+        if not self.ndim:
+            axis_of(dim, 0)
+            return Ordered(self, wrap(B.full((), 0, dt.int64), self._device))
+        axis = axis_of(dim, self.ndim)
+        if not self.shape[axis]:
+            raise ShapeError(f"mode over axis {axis} of {self.shape}: it has no elements")
+        rows = self.movedim(axis, -1)
+        counts = (rows.unsqueeze(-1) == rows.unsqueeze(-2)).sum(-1)
+        order = rows.argsort(-1)
+        ranked = counts.gather(-1, order)
+        best = order.gather(-1, ranked.argmax(-1, True))
+        values = rows.gather(-1, best)
+        place = select(rows == values, _positions(rows, rows.ndim - 1), 0).amax(-1, True)
+        found = Ordered(values.movedim(-1, axis), place.movedim(-1, axis))
+        return found if keepdim else Ordered(found[0].squeeze(axis), found[1].squeeze(axis))
+
+    def histc(self: Tensor, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Tensor:
+        """How many elements are in each of ``bins`` equal parts of a range.
+
+        Without a range, or an empty one, the smallest and largest element are read now.
+        """
+        count = integer(bins, "bins")
+        if count < 1:
+            raise ShapeError(f"histc: bins is at least 1, not {count}")
+        if self.dtype.kind != "f":
+            raise DTypeError(f"histc takes floats, not {self.dtype.name}")
+        low, high = _range_of(self, float(min), float(max), "histc")
+        x = self.ravel()
+        place = ((x - low) * (count / (high - low))).floor().clamp(0, count - 1)
+        inside = (x >= low) & (x <= high)
+        start = wrap(B.full((count,), 0, self.dtype), self._device)
+        where = select(inside, place, 0.0).cast(dt.int64)
+        return start.scatter_add(0, where, inside.cast(self.dtype))
+
+    def histogram(
+        self: Tensor,
+        bins: Any,
+        *,
+        range: Sequence[float] | None = None,
+        weight: Tensor | None = None,
+        density: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Counts in bins, a number of them or their edges, and the edges."""
+        if self.dtype.kind != "f":
+            raise DTypeError(f"histogram takes floats, not {self.dtype.name}")
+        x = self.ravel()
+        if isinstance(bins, Core):
+            edges: Tensor = bins  # type: ignore[assignment]
+        else:
+            from svod.tensor.creation import linspace
+
+            count = integer(bins, "bins")
+            if count < 1:
+                raise ShapeError(f"histogram: bins is at least 1, not {count}")
+            low, high = (0.0, 0.0) if range is None else (float(range[0]), float(range[1]))
+            low, high = _range_of(self, low, high, "histogram")
+            edges = linspace(low, high, count + 1, dtype=self.dtype, device=self._device)
+        size = edges.shape[0] - 1
+        place = edges.contiguous().searchsorted(x, right=True) - 1
+        place = select(x == edges[-1], size - 1, place)
+        inside = (x >= edges[0]) & (x <= edges[-1])
+        amount = inside.cast(self.dtype)
+        if weight is not None:
+            amount = select(inside, weight.ravel().cast(self.dtype), 0.0)
+        start = wrap(B.full((size,), 0, self.dtype), self._device)
+        counts = start.scatter_add(0, select(inside, place, 0), amount)
+        if density:
+            counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
+        return counts, edges
+
+    def cov(
+        self: Tensor,
+        *,
+        correction: int = 1,
+        fweights: Tensor | None = None,
+        aweights: Tensor | None = None,
+    ) -> Tensor:
+        """The covariance of rows, each a variable observed in the columns."""
+        if self.ndim > 2:
+            raise ShapeError(f"cov takes at most 2 axes, not shape {self.shape}")
+        x = wrap(float_node(self.uop), self._device)
+        x = x.reshape(1, -1) if x.ndim < 2 else x
+        weights: Any = None
+        for given in (fweights, aweights):
+            if given is not None:
+                if given.shape != (x.shape[1],):
+                    raise ShapeError(f"cov: weights of shape {given.shape} for {x.shape}")
+                part = given.cast(x.dtype)
+                weights = part if weights is None else weights * part
+        if weights is None:
+            total: Any = float(x.shape[1])
+            mean = x.mean(1, True)
+            rest: Any = max(total - correction, 0.0)
+            apart = x - mean
+            found = (apart @ apart.mT) / rest
+        else:
+            total = weights.sum()
+            mean = (x * weights).sum(1, True) / total
+            scale = 1.0 if aweights is None else (weights * aweights).sum() / total
+            rest = (total - scale * correction).clamp(0)
+            apart = x - mean
+            found = (apart @ (apart * weights).mT) / rest
+        return found.squeeze() if found.numel() == 1 else found
+
+    def corrcoef(self: Tensor) -> Tensor:
+        """The correlation of rows."""
+        c = self.cov()
+        if not c.ndim:
+            return c / c
+        scale = c.diagonal().sqrt()
+        return (c / scale.unsqueeze(1) / scale.unsqueeze(0)).clamp(-1, 1)
+
+    def unique_consecutive(
+        self: Tensor,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+    ) -> Any:
+        """Runs of equal elements as one each; how many there are is read now."""
+        if not self.ndim and dim is not None:
+            axis_of(dim, 0)
+        array = np.atleast_1d(self.numpy())
+        rows = (
+            array.reshape(-1, 1) if dim is None else np.moveaxis(array, axis_of(dim, self.ndim), 0)
+        )
+        flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
+        starts = np.ones(len(flat), bool)
+        starts[1:] = (flat[1:] != flat[:-1]).any(1)
+        kept = rows[starts]
+        values = kept.reshape(-1) if dim is None else np.moveaxis(kept, 0, axis_of(dim, self.ndim))
+        found = [tensor_of(np.ascontiguousarray(values)).cast(self.dtype)]
+        if return_inverse:
+            inverse = np.cumsum(starts) - 1
+            found.append(tensor_of(inverse.reshape(array.shape) if dim is None else inverse))
+        if return_counts:
+            edges = np.append(np.flatnonzero(starts), len(flat))
+            found.append(tensor_of(np.diff(edges)))
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def allclose(
+        self: Tensor,
+        other: Tensor,
+        rtol: float = 1e-5,
+        atol: float = 1e-8,
+        equal_nan: bool = False,
+    ) -> bool:
+        """Whether all elements are equal within a tolerance; they are read now."""
+        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
+
+    def dist(self: Tensor, other: Tensor, p: Scalar = 2) -> Tensor:
+        """The p-norm of the difference."""
+        return (self - other).norm(p)
+
+
+def _range_of(x: Tensor, low: float, high: float, what: str) -> tuple[float, float]:
+    if low == high == 0 or low == high:
+        if not x.numel():
+            return (low, low + 1)
+        low, high = float(x.amin().item()), float(x.amax().item())
+        if low == high:
+            low, high = low - 1, high + 1
+    if not (isfinite(low) and isfinite(high)):
+        raise ShapeError(f"{what}: the range ({low}, {high}) is not finite")
+    if low > high:
+        raise ShapeError(f"{what}: max {high} is below min {low}")
+    return low, high
+
+
+# -- functions of torch that are no methods ----------------------------------------------------
+
+
+def bucketize(
+    input: Any, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """The bucket of each value between sorted boundaries."""
+    if boundaries.ndim != 1:
+        raise ShapeError(f"bucketize: boundaries are a vector, not shape {boundaries.shape}")
+    found = boundaries.searchsorted(tensor_of(input, boundaries), right=right)
+    return found.cast(dt.int32) if out_int32 else found
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Whether each element is among the test elements."""
+    x, y, device = pair(tensor_of(elements), tensor_of(test_elements))
+    a, b = wrap(x, device), wrap(y, device).ravel()
+    found = (a.unsqueeze(-1) == b).any(-1)
+    return ~found if invert else found
+
+
+def _steps(y: Tensor, x: Any, dx: Scalar | None, dim: int, what: str) -> tuple[Tensor, int]:
+    """The areas between neighbours along an axis."""
+    axis = real_axis(dim, y.shape, what)
+    size = y.shape[axis]
+    left, right = (
+        y.narrow(axis, 0, max(size - 1, 0)),
+        y.narrow(axis, min(1, size), max(size - 1, 0)),
+    )
+    middle = (left + right) / 2
+    if x is None:
+        return middle * (1 if dx is None else dx), axis
+    places = tensor_of(x, y)
+    if places.ndim == 1:
+        if places.shape[0] != size:
+            raise ShapeError(f"{what}: {places.shape[0]} places for {size} values")
+        places = places.reshape([size if i == axis else 1 for i in range(y.ndim)])
+        at = axis
+    else:
+        at = axis_of(dim, places.ndim)
+    if not places.ndim:
+        raise ShapeError(f"{what}: the places are a vector or like the values, not a number")
+    count = places.shape[at]
+    return middle * (places.narrow(at, 1, count - 1) - places.narrow(at, 0, count - 1)), axis
+
+
+def trapezoid(y: Tensor, x: Any = None, *, dx: Scalar | None = None, dim: int = -1) -> Tensor:
+    """The integral along an axis by the trapezoid rule."""
+    areas, axis = _steps(y, x, dx, dim, "trapezoid")
+    return areas.sum(axis)
+
+
+def cumulative_trapezoid(
+    y: Tensor, x: Any = None, *, dx: Scalar | None = None, dim: int = -1
+) -> Tensor:
+    """The integral up to each place along an axis by the trapezoid rule."""
+    areas, axis = _steps(y, x, dx, dim, "cumulative_trapezoid")
+    return areas.cumsum(axis)
+
+
+def gradient(
+    input: Tensor, *, spacing: Any = 1, dim: Axis = None, edge_order: int = 1
+) -> tuple[Tensor, ...]:
+    """Slopes by central differences along axes; at the ends by one-sided ones."""
+    from svod.tensor.core import axes_of
+    from svod.tensor.joining import concatenate
+
+    axes = axes_of(dim, input.ndim)
+    if edge_order not in (1, 2):
+        raise ShapeError(f"gradient: edge_order is 1 or 2, not {edge_order}")
+    gaps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)
+    if len(gaps) != len(axes):
+        raise ShapeError(f"gradient: {len(gaps)} spacings for {len(axes)} axes")
+    found = []
+    for axis, gap in zip(axes, gaps, strict=True):
+        size = input.shape[axis]
+        if size < edge_order + 1:
+            raise ShapeError(
+                f"gradient: axis {axis} of {input.shape} needs {edge_order + 1} values"
+            )
+        x = wrap(float_node(input.uop), input._device)
+        if isinstance(gap, Core):
+            steps = gap[1:] - gap[:-1]  # type: ignore[index]
+        else:
+            steps = wrap(B.full((size - 1,), float(gap), x.dtype), None)
+        line = [-1 if i == axis else 1 for i in range(x.ndim)]
+        h = steps.cast(x.dtype).reshape(line)
+        slope = (x.narrow(axis, 1, size - 1) - x.narrow(axis, 0, size - 1)) / h
+        before, after = slope.narrow(axis, 0, size - 2), slope.narrow(axis, 1, size - 2)
+        a, b = h.narrow(axis, 0, size - 2), h.narrow(axis, 1, size - 2)
+        inner = (before * b + after * a) / (a + b)
+        first, last = slope.narrow(axis, 0, 1), slope.narrow(axis, size - 2, 1)
+        if edge_order == 2:
+            first = first + (first - inner.narrow(axis, 0, 1))
+            last = last + (last - inner.narrow(axis, size - 3, 1))
+        found.append(concatenate([first, inner, last], axis))
+    return tuple(found)

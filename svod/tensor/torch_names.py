@@ -1,0 +1,113 @@
+"""Functions of the ``svod`` namespace that torch has and the array API standard has not.
+
+Most are a method called with its tensor as the first argument, which may also be named ``input``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from svod.tensor import assembly, distances, noise, numeric, special, statistics, unpooling
+from svod.tensor.core import spelled
+from svod.tensor.forwards import forward
+from svod.tensor.tensor import Tensor
+
+# Names that torch offers both as a method and as a function.
+_METHODS = (
+    "absolute adaptive_avg_pool1d adaptive_max_pool1d addbmm addcdiv addcmul addmm addmv addr "
+    "adjoint allclose aminmax angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh argwhere "
+    "as_strided baddbmm bitwise_not channel_shuffle clamp_max clamp_min clone conj conj_physical "
+    "corrcoef cosine_embedding_loss cosine_similarity cov cross deg2rad detach diagflat "
+    "diagonal_scatter digamma dist div dsplit eq erfc erfinv fix fliplr flipud float_power frac "
+    "frexp gcd ge ger gt hardshrink heaviside hinge_embedding_loss histc histogram hsplit i0 "
+    "index_copy index_fill index_put index_reduce is_complex is_floating_point is_nonzero "
+    "is_same_size is_signed isneginf isposinf isreal lcm ldexp le lgamma logaddexp2 logit lt "
+    "margin_ranking_loss masked_scatter matrix_power mode msort mul mvlgamma nan_to_num nanmean "
+    "nanmedian nanquantile nansum narrow_copy ne neg nextafter numel pairwise_distance "
+    "pixel_shuffle pixel_unshuffle poisson_nll_loss put rad2deg renorm resolve_conj resolve_neg "
+    "rsub select select_scatter sgn sinc slice_scatter split_with_sizes std_mean sub swapdims t "
+    "threshold triplet_margin_loss true_divide unflatten unique_consecutive var_mean vdot vsplit "
+    "xlogy"
+)
+# Methods that change their tensor and are functions of torch too.
+_IN_PLACE = (
+    "abs acos acosh addmv arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil "
+    "celu clamp clamp_max clamp_min clip cos cosh deg2rad detach erf erfc exp exp2 expm1 fill fix "
+    "floor frac gcd i0 index_put lcm ldexp log log10 log1p log2 logit nan_to_num neg negative "
+    "rad2deg reciprocal relu round rsqrt selu sigmoid sin sinc sinh sqrt square tan tanh "
+    "threshold trunc xlogy zero"
+)
+
+
+def real(input: Tensor) -> Tensor:
+    """x itself: there are no complex numbers."""
+    return input
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of several matrices, from the left."""
+    found = matrices[0]
+    for m in matrices[1:]:
+        found = found.mm(m)
+    return found
+
+
+def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """The data as a tensor; a tensor is returned as it is."""
+    if isinstance(data, Tensor):
+        return data.to(dtype=dtype, device=device)
+    return Tensor(data, dtype=dtype, device=device)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{
+        name: getattr(assembly, name)
+        for name in [
+            "atleast_1d",
+            "atleast_2d",
+            "atleast_3d",
+            "bartlett_window",
+            "blackman_window",
+            "block_diag",
+            "cartesian_prod",
+            "column_stack",
+            "combinations",
+            "dstack",
+            "hamming_window",
+            "hann_window",
+            "hstack",
+            "kaiser_window",
+            "row_stack",
+            "scalar_tensor",
+            "tril_indices",
+            "triu_indices",
+            "unravel_index",
+            "vander",
+            "vstack",
+        ]
+    },
+    "range": assembly.range_,
+    "bucketize": statistics.bucketize,
+    "isin": statistics.isin,
+    "trapezoid": statistics.trapezoid,
+    "trapz": statistics.trapezoid,
+    "cumulative_trapezoid": statistics.cumulative_trapezoid,
+    "gradient": statistics.gradient,
+    "cdist": distances.cdist,
+    "pdist": distances.pdist,
+    "bilinear": unpooling.bilinear,
+    "polygamma": special.polygamma,
+    "promote_types": numeric.promote_types,
+    "real": real,
+    "rrelu": noise.rrelu,
+    "alpha_dropout": noise.alpha_dropout,
+    "feature_alpha_dropout": noise.feature_alpha_dropout,
+    "chain_matmul": chain_matmul,
+    "as_tensor": as_tensor,
+}
+TORCH_NAMES: dict[str, Callable[..., Any]] = {
+    **{name: forward(name, name) for name in _METHODS.split()},
+    **{f"{name}_": forward(f"{name}_", f"{name}_") for name in _IN_PLACE.split()},
+    **{name: spelled(function) for name, function in _FUNCTIONS.items()},
+}
