@@ -46,8 +46,21 @@ def linearize(sink: UOp) -> Loop:
         if end.op == O.END and end.src[0].op == O.STORE:
             around = frozenset(end.src[1:]) | end.ranges
             home[end.src[0]] = _innermost(around, loops, root)
+            if end.src[0].arg == "ordered":
+                _stay_inside(end.src[0], home)
     _fill(root, order, position, home, loops)
     return root
+
+
+def _stay_inside(store: UOp, home: dict[UOp, Loop]) -> None:
+    """What reads the memory of a store in order reads it anew in every step."""
+    memory = store.src[0].src[0]
+    changing: set[UOp] = set()
+    for node in store.src[1].toposort():
+        reads = node.op == O.LOAD and node.src[0].src[0] is memory
+        if reads or any(s in changing for s in node.src):
+            changing.add(node)
+            home[node] = home[store]
 
 
 def _loop_tree(order: list[UOp]) -> tuple[Loop, dict[UOp, Loop]]:

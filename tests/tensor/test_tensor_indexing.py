@@ -138,6 +138,16 @@ def test_assignment_with_masks_and_broadcast():
         w[0] = Tensor(1.5)
 
 
+def test_adding_at_places_that_repeat_along_an_axis():
+    values = np.arange(6.0).reshape(2, 3)
+    places = svod.Tensor([[0], [1]]).expand(2, 3)
+    lines = svod.arange(2).reshape(2, 1).expand(2, 3).ravel()
+    added = svod.zeros(2, dtype="f64").index_put((places,), svod.Tensor(values), accumulate=True)
+    np.testing.assert_array_equal(added.numpy(), values.sum(1))
+    added = svod.zeros(2, dtype="f64").index_add(0, lines, svod.Tensor(values.reshape(-1)))
+    np.testing.assert_array_equal(added.numpy(), values.sum(1))
+
+
 def test_gather_and_scatter():
     x, a = pair((3, 5))
     i = np.array([[0, 2, 1, 0, 0], [2, 0, 0, 1, 2]])
