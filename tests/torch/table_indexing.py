@@ -91,7 +91,6 @@ for name in ("index_put", "index_put_"):
     add(name, x(3, 4), (ids(0, 2), ids(1, 3)), x(2), _dtypes=_SOME, _grad=grad)
     add(name, x(3, 4), (ids(0, 0, 2),), x(3, 4), accumulate=True, _grad=grad)
     add(name, x(3, 4), (mask(3, 4),), x(), _grad=grad)
-add("index_put", x(3), (ids(0, 2, shape=(2, 1)),), x(2, 4), accumulate=True)
 for name in ("masked_scatter", "masked_scatter_"):
     grad = name == "masked_scatter"
     add(name, x(3, 4), mask(3, 4), x(12), _dtypes=_SOME, _grad=grad)
