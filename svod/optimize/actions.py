@@ -30,7 +30,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
-from svod.optimize.bands import Bands, find_chain, make_bands, make_finish
+from svod.optimize.bands import WIDEST_PASS, Bands, find_chain, make_bands, make_finish
 from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import group_depth, stage_columns
 from svod.optimize.graph import evaluations, extent, renumber, stride
@@ -167,6 +167,10 @@ class Nest:
         if part is not None:
             if opt.name in ("KEEP", "BLOCK") or (opt.name == "TILE" and part is not self.parts[0]):
                 return f"a kernel in bands takes no {opt.name} there"
+            if opt.name == "LANE" and part in self.parts[1:-1] and WIDEST_PASS % opt.amount:
+                return f"lanes of a pass over a band divide {WIDEST_PASS}"
+            if opt.name == "UNROLL" and part is not self.parts[0]:
+                return "a band may end between two steps"
             return part.refusal(opt)
         if opt.name in ("MOVE", "THREAD"):
             return self._position_refusal(opt)

@@ -7,7 +7,7 @@ from math import prod
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.actions import Nest
-from svod.optimize.bands import find_chain
+from svod.optimize.bands import WIDEST_PASS, find_chain
 from svod.optimize.contraction import SCRATCH_LIMIT, find_contraction
 from svod.optimize.graph import extent, stride
 from svod.optimize.opts import Opt
@@ -27,9 +27,9 @@ def choose_bands(nest: Nest) -> bool:
     rows = max(1, min(ROWS, BAND_BYTES // line))
     nest.apply(Opt("BAND", found.row.arg.id if found.row is not None else 0, rows))
     scores, *passes, result = nest.parts
-    tile = _choose_scores(nest, scores)
+    _choose_scores(nest, scores)
     for part in passes:
-        _choose_pass(nest, part, tile)
+        _choose_pass(nest, part)
     _choose_result(nest, result)
     return True
 
@@ -38,12 +38,13 @@ def _rows_of(registers: int) -> int:
     return 8 if registers >= 32 else 4
 
 
-def _choose_scores(nest: Nest, part: Nest) -> int:
-    """A register tile of scores; returns how many columns its lanes cover."""
+def _choose_scores(nest: Nest, part: Nest) -> None:
+    """A register tile of scores."""
     machine = nest.machine
     found = find_contraction(part.sink)
     if found is None:
-        return _choose_pass(nest, part, 0)
+        _choose_pass(nest, part)
+        return
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     column = found.n[-1]
@@ -53,16 +54,15 @@ def _choose_scores(nest: Nest, part: Nest) -> int:
     rows = [Opt("UPCAST", r.arg.id, min(_rows_of(machine.registers), extent(r))) for r in found.m]
     in_place = found.columns.op == O.LOAD and stride(found.columns.src[0], column) == 1
     axis = column.arg.id
-    if in_place or not found.m:
+    if in_place:
         nest.apply(*rows, Opt("LANE", axis, vectors * width))
-    elif panels * vectors * width * depth * itemsize <= PANELS_LIMIT:
+    elif found.m and panels * vectors * width * depth * itemsize <= PANELS_LIMIT:
         nest.apply(Opt("TILE", axis, vectors * width), Opt("STAGE", axis, panels), *rows)
     else:
-        return _choose_dots(nest, found.m, column, found.k)
-    return vectors * width
+        _choose_dots(nest, found.m, column, found.k)
 
 
-def _choose_dots(nest: Nest, rows: list[UOp], column: UOp, depth: list[UOp]) -> int:
+def _choose_dots(nest: Nest, rows: list[UOp], column: UOp, depth: list[UOp]) -> None:
     """Lanes along the depth: nothing is packed."""
     lanes = nest.machine.lanes(4)
     for r in [*rows[-1:], column]:
@@ -70,27 +70,25 @@ def _choose_dots(nest: Nest, rows: list[UOp], column: UOp, depth: list[UOp]) -> 
     inner = depth[-1]
     if extent(inner) >= lanes:
         nest.apply(Opt("LANE", inner.arg.id, lanes))
-    return min(4, extent(column))
 
 
-def _choose_pass(nest: Nest, part: Nest, tile: int) -> int:
+def _choose_pass(nest: Nest, part: Nest) -> None:
     """Lanes along the rows, as wide as the work on each element allows."""
     nodes = part.sink.toposort()
     heavy = sum([n.op in HEAVY for n in nodes])
     end = part.sink.src[0]
     for node in nodes:
         if node.op == O.REDUCE:
-            _lanes(nest, node.src[-1], 4, tile)
+            _lanes(nest, node.src[-1], 2)
     last = end.src[-1]
     summed = any(n.op == O.REDUCE and last in n.ranges for n in nodes)
     if stride(end.src[0].src[0], last) == 1 and not summed:
-        _lanes(nest, last, 1 if heavy > 1 else 2, tile)
-    return tile
+        _lanes(nest, last, 1 if heavy > 1 else 2)
 
 
-def _lanes(nest: Nest, r: UOp, vectors: int, tile: int) -> None:
-    lanes = vectors * nest.machine.lanes(4)
-    while lanes > 1 and (lanes > extent(r) or (tile and tile % lanes)):
+def _lanes(nest: Nest, r: UOp, vectors: int) -> None:
+    lanes = min(WIDEST_PASS, vectors * nest.machine.lanes(4))
+    while lanes > extent(r):
         lanes //= 2
     if lanes > 1:
         nest.apply(Opt("LANE", r.arg.id, lanes))

@@ -11,7 +11,7 @@ A mask that rules out all columns from some point on ends the loops of a band th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -22,7 +22,8 @@ from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.rows import HEAVY
 
 MEMORY_NUMBER = 200  # of the first band memory; panels and kept rows have lower ones
-WIDEST_PASS = 64  # lanes of a pass over a row, at most
+WIDEST_PASS = 32  # lanes of a pass over a row, at most
+FOLLOWED = frozenset({O.CAST, O.EXP, O.TANH, O.ADD, O.SUB, O.MUL, O.DIV})  # from scores of -inf
 STAGE_IDS = 1000  # ranges of stage n have ids from n times this on
 
 
@@ -120,7 +121,10 @@ class Bands:
                 continue
             (step,) = steps
             if 0 < step < self.columns:
-                last = idiv(add(self.end, num(step - 1)), step)
+                # What is stored is there for whole vectors of the passes that read it.
+                grain = WIDEST_PASS if r.arg.kind is AxisKind.LOOP else 1
+                end = mul(idiv(add(self.end, num(grain - 1)), grain), grain)
+                last = idiv(add(end, num(step - 1)), step)
                 mapping[r] = make(O.RANGE, dt.index, (_smaller(last, r.src[0]),), r.arg)
         return mapping
 
@@ -225,6 +229,8 @@ class _Builder:
             load = self._keep(chain_rows, self.column)
             self.sink = replace_all(self.sink, {chain_rows: load(self.column)})
         self.bands.result = self.sink
+        if not self._ends_early():
+            self.bands.end = None
         self._end_passes()
         self._share_memory()
         return self.bands
@@ -286,6 +292,19 @@ class _Builder:
         main = _contraction_over(self.sink, self.column)
         found = [n for n in self.sink.toposort() if n.op == O.REDUCE and n is not main]
         return [n for n in found if not any(n in m.src[0].toposort() for m in found if m is not n)]
+
+    def _ends_early(self) -> bool:
+        """Whether columns that the mask rules out change no maximum and no sum."""
+        if self.bands.end is None:
+            return False
+        left: dict[UOp, float | None] = {}  # what a memory holds for such columns
+        for stage in self.bands.stages:
+            store = stage.sink.src[0].src[0]
+            if not all(_is_neutral(n, left) for n in store.toposort() if n.op == O.REDUCE):
+                return False
+            first = stage is self.bands.stages[0]
+            left[stage.place] = -inf if first else _left_of(store.src[1], left)
+        return all(_is_neutral(n, left) for n in self.sink.toposort() if n.op == O.REDUCE)
 
     def _end_passes(self) -> None:
         """Passes whose lanes would leave a rest end where the band does, to the element."""
@@ -381,6 +400,30 @@ def _last_column(value: UOp, column: UOp, row: UOp) -> UOp | None:
         last = replace_all(last, {row: num(extent(row) - 1)})
     end = add(last, num(1 if test.op == O.LE else 0))
     return end if end.vmin >= 0 else make(O.MAX, dt.index, (end, ZERO))
+
+
+def _is_neutral(node: UOp, left: dict[UOp, float | None]) -> bool:
+    """Whether a reduction along a row may leave out the columns that the mask rules out."""
+    if not any(n.op == O.DEFINE_LOCAL for n in node.src[0].toposort()):
+        return True  # the sum of a score, not one along the row
+    found = _left_of(node.src[0], left)
+    return found is not None and found == {O.MAX: -inf, O.ADD: 0.0}.get(node.arg)
+
+
+def _left_of(value: UOp, left: dict[UOp, float | None]) -> float | None:
+    """What a value is where scores are -inf, for finite other values: -inf, 0, or unknown."""
+    op = value.op
+    if op == O.LOAD:
+        return left.get(value.src[0].src[0])
+    if op not in FOLLOWED:
+        return None
+    first, *others = [_left_of(s, left) for s in value.src]
+    if op == O.CAST or (op in (O.SUB, O.ADD) and first == -inf):
+        return first
+    if op == O.EXP:
+        return 0.0 if first == -inf else None
+    zero = first == 0.0 or (op == O.MUL and 0.0 in others)
+    return 0.0 if zero and op in (O.MUL, O.DIV, O.TANH) else None
 
 
 def _index_of(value: UOp) -> UOp | None:

@@ -30,6 +30,7 @@ FINISH_BYTES = 128 << 10  # of sums that wait in scratch memory
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
 MAX_ROWS = 8  # of a register tile
+ONE_STREAM = 128  # steps of a sum from which one row at a time keeps memory busy
 TILE_REUSE = 8  # multiply-adds that a register tile makes of one operand, at most
 HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
 
@@ -171,7 +172,7 @@ def choose_plain(nest: Nest) -> None:
             return
     width = machine.lanes(shape.itemsize)
     tile = _register_tile(shape, machine, lane, own)
-    if lane is None and own and tile.upcasts and _finish(nest, shape, own, tile):
+    if lane is None and own and _finish(nest, shape, own, tile):
         return
     nest.apply(*_unrolls(shape, own, tile))
     nest.apply(*[Opt("UPCAST", r.arg.id, factor) for r, factor in tile.upcasts])
@@ -195,6 +196,8 @@ def _finish(nest: Nest, shape: _Shape, own: dict[UOp, UOp], tile: _Tile) -> bool
     if len(shape.reductions) != 1 or not shape.outputs or len(nest.sink.src) != 1:
         return False
     (total,) = shape.reductions
+    if total not in own or _loads_below(total) < 2:
+        return False
     after = set(shape.store.toposort()) - set(total.toposort())
     column = shape.outputs[-1]
     width = nest.machine.lanes(shape.itemsize)
@@ -207,12 +210,13 @@ def _finish(nest: Nest, shape: _Shape, own: dict[UOp, UOp], tile: _Tile) -> bool
     nest.apply(opt)
     sums = nest.parts[0].sink.src[0]
     node = next(n for n in sums.toposort() if n.op == O.REDUCE)
-    for r in sums.src[1:][-2:]:
-        if extent(r) > 1:
-            nest.apply(Opt("UPCAST", r.arg.id, _tile_rows(extent(r), 4)))
-    old = own[total]
-    lane = node.src[1 + total.src[1:].index(old)]
-    nest.apply(Opt("LANE", lane.arg.id, _lane_width(extent(lane), width, 1)))
+    if tile.upcasts:
+        for r in sums.src[1:][-2:]:
+            if extent(r) > 1:
+                nest.apply(Opt("UPCAST", r.arg.id, _tile_rows(extent(r), 4)))
+    lane = node.src[1 + total.src[1:].index(own[total])]
+    most = 1 if tile.upcasts else _reduce_vectors([node])
+    nest.apply(Opt("LANE", lane.arg.id, _lane_width(extent(lane), width, most)))
     last = nest.parts[-1].sink.src[0].src[-1]
     nest.apply(Opt("LANE", last.arg.id, width))
     return True
@@ -304,6 +308,8 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         rows = budget // vectors
     elif node in own:
         rows = 16
+        if len(free) == 1 and _is_one_stream(loads, free[0], own[node], machine):
+            return tile
     else:
         return tile
     free.sort(key=lambda r: -_reuse(r, loads, lane, own.get(node)))
@@ -318,6 +324,13 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         if rows < 2:
             break
     return tile
+
+
+def _is_one_stream(loads: list[UOp], row: UOp, depth: UOp, machine: Machine) -> bool:
+    """A matrix times a vector: memory is fastest when rows are read one after the other."""
+    kept = [n for n in loads if row not in n.ranges]
+    size = sum([evaluations(n) * n.dtype.itemsize for n in kept])
+    return size <= machine.l1_bytes // 2 and extent(depth) >= ONE_STREAM
 
 
 def _loads_below(node: UOp) -> int:

@@ -197,3 +197,30 @@ def test_gradients_through_it() -> None:
                 values.append((expected(*all_parts, causal(20, 20)) ** 2).sum())
             slope = (values[0] - values[1]) / (2 * step)
             np.testing.assert_allclose(part.grad.numpy()[place], slope, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("columns", [40, 64, 96])
+def test_heavy_work_after_the_maximum_reads_only_what_is_there(columns: int) -> None:
+    q, k, v = made((2, 50, 16), 0), made((2, columns, 16), 1), made((2, columns, 16), 2)
+    keep = Tensor(np.arange(columns)) <= Tensor(np.arange(50))[:, None]
+    scores = svod.where(keep, Tensor(q) @ Tensor(k).transpose(-2, -1), float("-inf"))
+    grown = (scores - scores.amax(-1, True)).exp().tanh()
+    out = grown / grown.sum(-1, True) @ Tensor(v)
+    want = q.astype(np.float64) @ np.swapaxes(k, -1, -2)
+    want = np.where(causal(50, columns), want, -np.inf)
+    want = np.tanh(np.exp(want - want.max(-1, keepdims=True)))
+    want = want / want.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(run_alone(out), want, rtol=3e-5, atol=3e-5)
+
+
+def test_a_mask_that_still_counts_is_not_left_out() -> None:
+    q, k, v = made((2, 50, 16), 0), made((2, 64, 16), 1), made((2, 64, 16), 2)
+    keep = Tensor(np.arange(64)) <= Tensor(np.arange(50))[:, None]
+    scores = svod.where(keep, Tensor(q) @ Tensor(k).transpose(-2, -1), float("-inf"))
+    grown = (scores - scores.amax(-1, True)).exp() + 0.25
+    out = grown / grown.sum(-1, True) @ Tensor(v)
+    want = q.astype(np.float64) @ np.swapaxes(k, -1, -2)
+    want = np.where(causal(50, 64), want, -np.inf)
+    want = np.exp(want - want.max(-1, keepdims=True)) + 0.25
+    want = want / want.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(run_alone(out), want, rtol=3e-5, atol=3e-5)
