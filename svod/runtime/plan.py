@@ -45,7 +45,7 @@ class ExecutionPlan:
     """A prepared computation. Made by `ExecutionPlanBuilder.build()`, never by hand."""
 
     __slots__ = (
-        "__weakref__", "_alias_ids", "_ast_to_buffer", "_device", "_flat", "_groups",
+        "__weakref__", "_alias_ids", "_ast_to_buffer", "_bind", "_device", "_flat", "_groups",
         "_instance_dependencies", "_is_running", "_levels", "_lock", "_ops", "_order",
         "_outputs", "_ports", "_run", "_specs", "_variables", "_wiring", "memory",
     )  # fmt: skip
@@ -83,6 +83,7 @@ class ExecutionPlan:
         is_one_call = self._flat is not None and not self._flat.has_stops
         self._run = self._flat.run if self._flat is not None and is_one_call else None
         self._wiring = Wiring(self._ops, buffers, self._specs, self._flat, self._variables)
+        self._bind = self._wiring.bind
         self._ports = self._wiring.ports
         _plans.add(self)
 
@@ -202,7 +203,7 @@ class ExecutionPlan:
         if name is not None:
             values[name] = value
         with self._lock:
-            self._wiring.bind(values)
+            self._bind(values)
 
     # -- looking at a plan ----------------------------------------------------------------------
 

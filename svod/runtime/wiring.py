@@ -12,8 +12,9 @@ import ctypes
 import sys
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
+from struct import Struct
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,40 +46,42 @@ Array: TypeAlias = NDArray[Any]
 _ndarray = np.ndarray
 
 
-class _ArrayObject(ctypes.Structure):
-    """NumPy's array object as its binary interface lays it out.
-
-    To read data and flags here takes a tenth of the time of `array.ctypes.data`. A probe tells
-    whether it holds for this interpreter and this NumPy; where not, binding takes the long way.
-    """
-
-    _fields_ = (
-        ("head", ctypes.c_byte * object.__basicsize__),
-        ("data", ctypes.c_size_t),
-        ("axes", ctypes.c_int),
-        ("pointers", ctypes.c_void_p * 4),  # sizes, strides, base, dtype
-        ("flags", ctypes.c_int),
-    )
+# NumPy's array object as its binary interface lays it out, after the head of every object: data, 4
+# words, dtype, flags. To read these here takes a tenth of the time of `array.ctypes.data`. A probe
+# tells whether it holds for this interpreter and this NumPy; where not, binding takes the long way.
+_HEAD = object.__basicsize__
+_fields_at = Struct("=Q32xQi").unpack_from
 
 
-_look_at: Callable[[int], Any] = _ArrayObject.from_address
+def _memory_of_objects() -> Any:  # a buffer
+    """What follows the head of an object, at its id; None where there can be no such buffer."""
+    try:
+        return memoryview((ctypes.c_char * (1 << 48)).from_address(_HEAD)).cast("B")
+    except (OverflowError, MemoryError, ValueError):
+        return None
+
+
+_MEMORY = _memory_of_objects()
 
 
 def _is_as_described() -> bool:
-    if sys.implementation.name != "cpython":
+    if (
+        sys.implementation.name != "cpython"
+        or _MEMORY is None
+        or ctypes.sizeof(ctypes.c_void_p) != 8
+    ):
         return False
     probes = [np.zeros(3), np.zeros(4)[1:], np.zeros((2, 3)).T, np.zeros(6)[::2]]
     probes.append(np.frombuffer(b"read-only", np.uint8))
-    found = [_look_at(id(probe)) for probe in probes]
-    expected = [(probe.ctypes.data, probe.flags.num) for probe in probes]
-    return [(one.data, one.flags) for one in found] == expected
+    found = [_fields_at(_MEMORY, id(probe)) for probe in probes]
+    return found == [(p.ctypes.data, id(p.dtype), p.flags.num) for p in probes]
 
 
 _IS_AS_DESCRIBED = _is_as_described()
-# A port; what arrays need to be bound the short way: bytes, dtype and flags; what they must keep
-# clear of; the first and the other words that hold the address.
+# A port; what arrays need to be bound the short way: bytes, id of the dtype and flags; what they
+# must keep clear of; the first and the other words that hold the address.
 _Shortcut: TypeAlias = tuple[
-    Port, int, np.dtype[Any], int, tuple[Port, ...], tuple[SortedRanges, ...], int, tuple[int, ...]
+    Port, int, int, int, tuple[Port, ...], tuple[SortedRanges, ...], int, tuple[int, ...]
 ]
 
 
@@ -119,15 +122,16 @@ class Wiring:
     def bind(self, values: Mapping[str, object]) -> None:
         """See `ExecutionPlan.bind`; one after the other, until one is refused."""
         shortcuts, words = self._shortcuts, self._words
+        fields_at, memory = _fields_at, _MEMORY
         for name, value in values.items():
             # The short way, all in one place: it is on the path of every call with new arrays.
-            if type(value) is _ndarray and name in shortcuts:
-                port, nbytes, dtype, flags, rivals, fixed, word, others = shortcuts[name]
+            found = shortcuts.get(name)
+            if found is not None and type(value) is _ndarray:
+                port, nbytes, dtype, flags, rivals, fixed, word, others = found
                 if value is port.value:
                     continue
-                seen = _look_at(id(value))
-                if value.dtype is dtype and value.nbytes == nbytes and seen.flags & flags == flags:
-                    start = seen.data
+                start, kind, has = fields_at(memory, id(value))
+                if kind == dtype and has & flags == flags and value.nbytes == nbytes:
                     end = start + nbytes
                     for rival in rivals:
                         if start < rival.end and rival.start < end:
@@ -136,8 +140,9 @@ class Wiring:
                         if starts[bisect_right(ends, start)] < end:
                             raise clash(port, "an intermediate or a constant")
                     words[word] = port.start = start
-                    for other in others:
-                        words[other] = start
+                    if others:
+                        for other in others:
+                            words[other] = start
                     port.end = end
                     port.value = value
                     if not port.is_stale:
@@ -320,8 +325,9 @@ class Wiring:
             if port.is_direct and self._flat is not None and _IS_AS_DESCRIBED:
                 word, *more = self._flat.buffer_words[port.index]
                 self._shortcuts[port.name] = (
-                    port, port.nbytes, port.array_dtype, WRITABLE if port.is_written else READABLE,
-                    port.rivals, self._fixed.on_host(port.is_written), word, tuple(more),
+                    port, port.nbytes, id(port.array_dtype),
+                    WRITABLE if port.is_written else READABLE, port.rivals,
+                    self._fixed.on_host(port.is_written), word, tuple(more),
                 )  # fmt: skip
         return ports
 
