@@ -264,7 +264,18 @@ def _plan(
         return _make_plan(pending, config, context, names, live)
     finally:
         if was_collecting:
+            _grow_old()
             gc.enable()
+
+
+def _grow_old() -> None:
+    """Let the collector take what is there for old: it has just been made, to be kept.
+
+    Else it would walk over all nodes of a graph several times before it thinks so itself.
+    """
+    if not gc.get_freeze_count():  # somebody else's frozen objects would thaw
+        gc.freeze()
+        gc.unfreeze()
 
 
 def _make_plan(
