@@ -97,15 +97,20 @@ def outer_order(roots: Iterable[UOp]) -> list[UOp]:
     """Sources first, left to right, as `depth_first`; bodies of loops are not entered."""
     order: list[UOp] = []
     seen: set[UOp] = set()
-    stack = [(root, False) for root in roots][::-1]
+    done: set[UOp] = set()
+    stack = list(roots)[::-1]
     while stack:
-        node, is_ready = stack.pop()
-        if is_ready:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend([(s, False) for s in reversed(outer_sources(node)) if s not in seen])
+        node = stack[-1]
+        if node in seen:  # its sources are done, or it was met twice before its turn came
+            stack.pop()
+            if node not in done:
+                done.add(node)
+                order.append(node)
+            continue
+        seen.add(node)
+        for s in reversed(outer_sources(node)):
+            if s not in seen:
+                stack.append(s)
     return order
 
 

@@ -27,7 +27,7 @@ def find_bands(order: list[UOp], wanted: Callable[[UOp], bool]) -> Held:
     if len(outer) < 2:
         return held
     origin = _origins(order)
-    users: dict[UOp, set[UOp]] | None = None
+    users: dict[UOp, list[UOp]] | None = None
     for node in outer:
         product = _product(node)
         for operand in product.src:
@@ -35,7 +35,7 @@ def find_bands(order: list[UOp], wanted: Callable[[UOp], bool]) -> Held:
             if scores is None or not wanted(node) or not _fits(node, scores):
                 continue
             if users is None:
-                users = _users(order)
+                users = _users(order, origin)
             inner = _between(operand, scores, origin)
             if _kept_inside(inner, product, users) and _along_rows(node, operand, scores, inner):
                 held.values |= inner
@@ -61,18 +61,24 @@ def _origins(order: list[UOp]) -> dict[UOp, UOp | None]:
             elif found.get(node.src[0]) is not None:
                 found[node] = found[node.src[0]]
         elif node.op in THROUGH:
-            roots = {found[s] for s in node.src if s in found}
+            src = node.src
+            if len(src) == 1:
+                if src[0] in found:
+                    found[node] = found[src[0]]
+                continue
+            roots = {found[s] for s in src if s in found}
             if roots:
                 found[node] = roots.pop() if len(roots) == 1 else None
     return found
 
 
-def _users(order: list[UOp]) -> dict[UOp, set[UOp]]:
-    users: dict[UOp, set[UOp]] = {n: set() for n in order}
+def _users(order: list[UOp], origin: dict[UOp, UOp | None]) -> dict[UOp, list[UOp]]:
+    """Who reads the values made of contractions."""
+    users: dict[UOp, list[UOp]] = {n: [] for n in origin}
     for node in order:
         for s in node.src:
             if s in users:
-                users[s].add(node)
+                users[s].append(node)
     return users
 
 
@@ -101,7 +107,7 @@ def _between(operand: UOp, scores: UOp, origin: dict[UOp, UOp | None]) -> set[UO
     return found
 
 
-def _kept_inside(inner: set[UOp], product: UOp, users: dict[UOp, set[UOp]]) -> bool:
+def _kept_inside(inner: set[UOp], product: UOp, users: dict[UOp, list[UOp]]) -> bool:
     """Whether nobody else needs them."""
     return all(u in inner or u is product for n in inner for u in users[n])
 

@@ -113,6 +113,8 @@ def restore_variables(found: Normalization) -> UOp:
 
     A variable stands there without its value, so what is made of it serves every value.
     """
+    if found.parameters and not any(p.op == O.BIND for p in found.parameters):
+        return found.sink
     mapping = {n: n.src[1] for n in toposort((found.sink,)) if n.op == O.PARAM and len(n.src) == 2}
     return substitute((found.sink,), mapping)[0] if mapping else found.sink
 
@@ -187,6 +189,7 @@ def _rebuild(
 
     marks: dict[object, int] = {}
     known = changed.get
+    keeps_shapes = not values  # run-time sizes in shapes lose what they are bound to
     for node in order:
         src, op, arg = node.src, node.op, node.arg
         if len(src) == 1:
@@ -197,13 +200,16 @@ def _rebuild(
         if op in SIZED:
             if type(arg) is not int and _holds_nodes(arg):
                 arg = map_nodes(arg, unbound)
+                keeps_shapes = False
         elif op == O.CONTIGUOUS:
             if arg is not None:
                 arg = marks.setdefault(arg, len(marks))  # which tensor it is, not which object
         elif op == O.BITCAST:
             arg = None  # what gradients think of it
         if new != src or arg is not node.arg:
-            changed[node] = make(op, node.dtype, new, arg)
+            changed[node] = made = make(op, node.dtype, new, arg)
+            if keeps_shapes and made._shape is None:
+                made._shape = node._shape
 
 
 def _holds_nodes(arg: Any) -> bool:

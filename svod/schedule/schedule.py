@@ -60,7 +60,9 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
-    sink = split_reductions(_stored_sources(sink))
+    order = sink.toposort()
+    stored = _stored_sources(sink, order)
+    sink = split_reductions(stored, order if stored is sink else None)
     _verify(sink, "split reductions")
     return make(O.SINK, dt.void, tuple(cut(sink, device, takes).outputs))
 
@@ -80,9 +82,8 @@ def _verify(sink: UOp, stage: str) -> None:
 _READERS = frozenset({O.COPY, O.CUSTOM_FUNCTION, O.SCAN, O.ASSIGN})
 
 
-def _stored_sources(sink: UOp) -> UOp:
+def _stored_sources(sink: UOp, order: list[UOp]) -> UOp:
     """COPY, CUSTOM_FUNCTION and loops read whole buffers: other sources are stored first."""
-    order = sink.toposort()
     if not any(node.op in _READERS for node in order):
         return sink
     done: dict[UOp, UOp] = {}

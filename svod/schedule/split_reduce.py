@@ -19,9 +19,9 @@ FEW_RESULTS = 256
 PIECES = 64  # partial results wanted in all
 
 
-def split_reductions(sink: UOp) -> UOp:
-    """The graph with large reductions split."""
-    order = sink.toposort()
+def split_reductions(sink: UOp, order: list[UOp] | None = None) -> UOp:
+    """The graph with large reductions split; ``order`` is its toposort where that is known."""
+    order = sink.toposort() if order is None else order
     if not any(node.op == O.REDUCE_AXIS and _is_large(node) for node in order):
         return sink
     done: dict[UOp, UOp] = {}

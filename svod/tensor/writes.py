@@ -36,6 +36,8 @@ def with_writes(pending: Sequence[Tensor]) -> list[Tensor]:
 
 def assignments(tensors: Iterable[Tensor]) -> list[UOp]:
     """The assignments that computing the tensors makes."""
+    if not count_of(O.ASSIGN):
+        return []
     return [n for n in outer_order([t.uop for t in tensors]) if n.op == O.ASSIGN]
 
 

@@ -123,12 +123,12 @@ def layer_weights(make: Weights, layers: int, width: int) -> dict[str, Array]:
 
 def transformer_layers(t: Tensors, x: Any, layers: int, heads: int) -> Any:
     """All layers over the vectors `x` of shape (batch, length, width)."""
+    parts: dict[str, Tensors] = {}
+    for name, tensor in t.items():
+        layer_name, _, rest = name.partition(".")
+        parts.setdefault(layer_name, {})[rest] = tensor
     for layer in range(layers):
-        own = {
-            name.split(".", 1)[1]: tensor
-            for name, tensor in t.items()
-            if name.startswith(f"{layer}.")
-        }
+        own = parts[str(layer)]
         x = x + attention(own, norm(own, "before", x), heads)
         hidden = linear(own, "up", norm(own, "between", x)).gelu(approximate="tanh")
         x = x + linear(own, "down", hidden)
