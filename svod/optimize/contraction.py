@@ -24,6 +24,7 @@ from svod.optimize.opts import Opt, replace_by_pieces, split
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
 PANEL_BYTES = 22  # per cycle from the second cache, kept up while computing
 FMA_LATENCY = 4  # cycles; chains in flight at one multiply-add per cycle
+DOT_LATENCY = 10  # 6 for pairs of bfloat16; a few more chains hide what else delays one
 MAX_VECTORS = 4  # of a panel: with more, the register allocator starts to spill
 MAX_LINE_VECTORS = 7  # of a panel of whole lines
 PACK_CYCLES = 4  # for one vector of a panel
@@ -97,14 +98,16 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     if packed % width or packed > MAX_VECTORS * width:
         packed = 0
     line = extent(joined[-1]) if len(joined) > 1 else 0
-    vectors, rows = tile_of(total, row_count(found), width, packed // width, line)
+    latency = DOT_LATENCY if grouped is not None else FMA_LATENCY
+    vectors, rows = tile_of(total, row_count(found), width, packed // width, line, latency)
     tile = vectors * width
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
         return []
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
     row = max(found.m, key=extent)
     column = joined[-1].arg.id
-    keep = "UPCAST" if block == 1 or _reads_along(found.rows, found.k) else "STRIP"
+    is_read = _reads_along(found.rows, found.k) or (block == 1 and found.rows.op == O.LOAD)
+    keep = "UPCAST" if is_read else "STRIP"
     return [
         *opts,
         Opt("TILE", column, tile),
@@ -246,7 +249,14 @@ def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
     return joined
 
 
-def tile_of(total: int, rows: int, width: int, given: int = 0, line: int = 0) -> tuple[int, int]:
+def tile_of(
+    total: int,
+    rows: int,
+    width: int,
+    given: int = 0,
+    line: int = 0,
+    latency: int = FMA_LATENCY,
+) -> tuple[int, int]:
     """Vectors of a panel, where they are not given, and rows of a tile: the pair that wastes
     least. Columns may lie in lines; panels that cut through lines are packed piece by piece."""
     candidates = []
@@ -264,7 +274,7 @@ def tile_of(total: int, rows: int, width: int, given: int = 0, line: int = 0) ->
             # Cycles of one step along k: multiply-adds, against reading the panel from the
             # second cache, loads into registers, and the latency of too few chains.
             work = vectors * copies
-            cycles = max(work, vectors * 64 / PANEL_BYTES, vectors + copies / 2, FMA_LATENCY)
+            cycles = max(work, vectors * 64 / PANEL_BYTES, vectors + copies / 2, latency)
             exact = 1.0 if rows % copies == 0 else 0.98  # the rest is one more piece of code
             packed = rows / (rows + packing) if line else 1.0
             candidates.append((used * fill * exact * packed * work / cycles, copies, vectors))

@@ -10,6 +10,7 @@ which moves them by 128, and 128 times the sums of the columns are taken off aga
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 from svod.base.knobs import knobs
 from svod.dtype import types as dt
@@ -17,8 +18,8 @@ from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.args import RangeArg
 from svod.ir.node import UOp, const, make
-from svod.ir.symbolic import TRUE, add, and_, lt, mul, num
-from svod.optimize.graph import extent, replace_all, stride
+from svod.ir.symbolic import TRUE, add, and_, lt, mul, num, sub
+from svod.optimize.graph import extent, replace_all
 from svod.optimize.machine import Machine
 
 SIGN_BITS = 0x80808080
@@ -122,27 +123,63 @@ def _word(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
     """The values at steps * parts and after it as one word."""
     start = mul(steps, parts)
     size = extent(depth)
-    if _lies_along(value, depth) and size % parts == 0:
-        memory, offset = value.src[0].src
-        place = make(O.INDEX, dt.uint32, (memory, replace_all(offset, {depth: start})))
-        return make(O.LOAD, dt.uint32, (place,))
-    word: UOp | None = None
-    bits = value.dtype.bits
+    pieces = []
     for part in range(parts):
         place = add(start, num(part))
         gate = TRUE if part < size % parts or size % parts == 0 else lt(place, size)
         piece = _bits(_where(replace_all(value, {depth: place}), gate))
         if part:
-            shift = const(part * bits, dt.uint32)
+            shift = const(part * value.dtype.bits, dt.uint32)
             piece = make(O.SHL, dt.uint32, (piece, shift))
-        word = piece if word is None else make(O.OR, dt.uint32, (word, piece))
-    assert word is not None
-    return word
+        pieces.append(piece)
+    return whole_reads(reduce(lambda a, b: make(O.OR, dt.uint32, (a, b)), pieces))
 
 
-def _lies_along(value: UOp, depth: UOp) -> bool:
-    """Whether neighbours along the depth are neighbours in memory, read as they are."""
-    return value.op == O.LOAD and len(value.src[0].src) == 2 and stride(value.src[0], depth) == 1
+def whole_reads(value: UOp) -> UOp:
+    """The value with words of neighbours in memory read at once, without conditions that hold."""
+    always = [n for n in value.toposort() if n.op == O.INDEX and n.src[2:] == (TRUE,)]
+    value = replace_all(value, {n: make(O.INDEX, n.dtype, n.src[:2]) for n in always})
+    mapping: dict[UOp, UOp] = {}
+    for node in reversed(value.toposort()):
+        if node.op == O.OR and node.dtype is dt.uint32:
+            word = _whole_read(node)
+            if word is not None:
+                mapping[node] = word
+    return replace_all(value, mapping) if mapping else value
+
+
+def _whole_read(node: UOp) -> UOp | None:
+    pieces = []
+    while node.op == O.OR:
+        pieces.append(node.src[1])
+        node = node.src[0]
+    pieces = [node, *reversed(pieces)]
+    first: UOp | None = None
+    for part, piece in enumerate(pieces):
+        if part:
+            if piece.op != O.SHL:
+                return None
+            piece, shift = piece.src
+            if shift.op != O.CONST or shift.arg * len(pieces) != 32 * part:
+                return None
+        index = _read_at(piece)
+        if index is None or index.dtype.bits * len(pieces) != 32:
+            return None
+        if first is None:
+            first = index
+        elif index.src[0] is not first.src[0] or sub(index.src[1], first.src[1]) != num(part):
+            return None
+    assert first is not None
+    return make(O.LOAD, dt.uint32, (make(O.INDEX, dt.uint32, first.src),))
+
+
+def _read_at(piece: UOp) -> UOp | None:
+    """The place a piece of a word is read from, as it is and whatever happens."""
+    if piece.op != O.CAST:
+        return None
+    piece = piece.src[0].src[0] if piece.src[0].op == O.BITCAST else piece.src[0]
+    plain = piece.op == O.LOAD and len(piece.src[0].src) == 2
+    return piece.src[0] if plain else None
 
 
 def _bits(value: UOp) -> UOp:

@@ -14,7 +14,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, idiv, lt, mod, mul, num
-from svod.optimize.dots import guarded, is_offset
+from svod.optimize.dots import guarded, is_offset, whole_reads
 from svod.optimize.graph import extent, replace_all, stride
 
 LINE_BYTES = 64
@@ -74,8 +74,6 @@ class _Strip:
         self.rows = [
             r for r in end.src[1:] if r in operand.ranges and r.arg.kind is AxisKind.UPCAST
         ]
-        self.copies = prod(map(extent, self.rows))
-        self.size = prod(map(extent, self.depth))
         indices = [n for n in operand.toposort() if n.op == O.INDEX]
         # Rows that are neighbours in memory stay neighbours, else the steps along the depth do.
         self.across = bool(self.rows) and any(stride(i, self.rows[-1]) == 1 for i in indices)
@@ -83,52 +81,84 @@ class _Strip:
     def load(self) -> UOp:
         """A read of what the strip holds."""
         dtype = self.operand.dtype
-        pitch = _pitch(self.copies if self.across else self.size, dtype.itemsize, self.across)
-        lines = self.size if self.across else self.copies
-        memory = make(O.DEFINE_LOCAL, dtype, (), LocalArg(lines * pitch, self.number))
         inner, outer = self.depth, self.rows
         if self.across:
             inner, outer = outer, inner
-        store = self._store(memory, inner, outer, pitch)
-        packed = make(O.AFTER, dtype, (memory, store))
+        pitch = _pitch(prod(map(extent, inner)), dtype.itemsize, self.across)
+        lines = prod(map(extent, outer))
+        memory = make(O.DEFINE_LOCAL, dtype, (), LocalArg(lines * pitch, self.number))
         place = add(mul(_flat(outer), pitch), _flat(inner))
+        stores = self._stores(make(O.INDEX, dtype, (memory, place)))
+        packed = make(O.AFTER, dtype, (memory, *stores))
         return make(O.LOAD, dtype, (make(O.INDEX, dtype, (packed, place)),))
 
-    def _store(self, memory: UOp, inner: list[UOp], outer: list[UOp], pitch: int) -> UOp:
-        """All values of the strip, in lanes along the inner axes."""
+    def _stores(self, target: UOp) -> list[UOp]:
+        """All values of the strip; where only the last step has a border, it is done apart."""
+        for r in self.depth:
+            steps = extent(r)
+            if steps < 3:
+                continue
+            most = self._range(steps - 1, AxisKind.LOOP)
+            body = whole_reads(replace_all(self.operand, {r: most}))
+            if _borders(body) < _borders(self.operand):
+                first = self._store(body, replace_all(target, {r: most}), {r: most})
+                end = {r: num(steps - 1)}
+                last = self._store(replace_all(self.operand, end), replace_all(target, end), end)
+                return [first, last]
+        return [self._store(self.operand, target, {})]
+
+    def _store(self, value: UOp, target: UOp, changed: dict[UOp, UOp]) -> UOp:
+        """Values in lanes along the axes they are neighbours on, in loops along the others."""
+        axes = [changed.get(r, r) for r in self.depth]
+        axes = [r for r in axes if r.op == O.RANGE]
+        axes = [*axes, *self.rows] if self.across else [*self.rows, *axes]
+        count = _neighbours(axes, value, self.rows if self.across else self.depth, changed)
+        inner, outer = axes[len(axes) - count :], axes[: len(axes) - count]
         values = {r: self._range(extent(r), AxisKind.LOOP) for r in outer}
         loops = [r for r in values.values() if r is not ZERO]
-        line = _flat(list(values.values()))
         size = prod(map(extent, inner))
-        lanes = LANE_BYTES // memory.dtype.itemsize
-        lanes = min(lanes, 1 << (size - 1).bit_length())
+        lanes = min(LANE_BYTES // value.dtype.itemsize, 1 << (size - 1).bit_length())
         place, gate = ZERO, TRUE
         if size > 1:
-            blocks = -(-size // lanes)
-            if blocks > 1:
-                block = self._range(blocks, AxisKind.LOOP)
-                loops.append(block)
-                place = mul(block, lanes)
+            blocks = self._range(-(-size // lanes), AxisKind.LOOP)
             lane = self._range(lanes, AxisKind.LANE)
-            loops.append(lane)
-            place = add(place, lane)
+            loops += [r for r in (blocks, lane) if r is not ZERO]
+            place = add(mul(blocks, lanes), lane)
             gate = TRUE if size % lanes == 0 else lt(place, size)
         rest = place
         for r in reversed(inner):
             values[r] = rest if r is inner[0] else mod(rest, extent(r))
             rest = idiv(rest, extent(r))
-        value = replace_all(self.operand, values)
-        target: tuple[UOp, ...] = (memory, add(mul(line, pitch), place))
+        value, index = replace_all(value, values), replace_all(target, values)
         if gate is not TRUE:
-            value, target = guarded(value, gate), (*target, gate)
-        store = make(O.STORE, dt.void, (make(O.INDEX, memory.dtype, target), value))
-        return make(O.END, dt.void, (store, *loops))
+            value = guarded(value, gate)
+            index = make(O.INDEX, index.dtype, (*index.src, gate))
+        return make(O.END, dt.void, (make(O.STORE, dt.void, (index, value)), *loops))
 
     def _range(self, size: int, kind: AxisKind) -> UOp:
         if size == 1:
             return ZERO
         self.fresh += 1
         return make(O.RANGE, dt.index, (num(size),), RangeArg(self.fresh, kind))
+
+
+def _borders(value: UOp) -> int:
+    """Reads that depend on a condition."""
+    return sum([1 for n in value.toposort() if n.op == O.INDEX and len(n.src) == 3])
+
+
+def _neighbours(axes: list[UOp], value: UOp, depth: list[UOp], changed: dict[UOp, UOp]) -> int:
+    """How many of the last axes are one axis in all memory that is read along them."""
+    allowed = [changed.get(r, r) for r in depth]
+    indices = [n for n in value.toposort() if n.op == O.INDEX]
+    count, size = 0, 1
+    for r in reversed(axes):
+        moving = [i for i in indices if r in i.ranges]
+        steps = [size * max(1, i.dtype.itemsize // i.src[0].dtype.itemsize) for i in moving]
+        if r not in allowed or (count and [stride(i, r) for i in moving] != steps):
+            break
+        count, size = count + 1, size * extent(r)
+    return count
 
 
 def _pitch(size: int, itemsize: int, across: bool) -> int:
