@@ -37,7 +37,7 @@ from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
 from svod.optimize.rows import keep_rows
-from svod.optimize.strips import has_row_operand, stage_rows
+from svod.optimize.strips import stage_rows, strip_refusal
 
 MAX_LANES = 1024
 MAX_COPIES = 256  # of one kernel's body; more only grows the code
@@ -256,8 +256,8 @@ def _axis_refusal(nest: Nest, opt: Opt, r: UOp) -> str:
         return "the stores have an order"
     if opt.name != "TILE" and opt.amount > extent(r):
         return f"the axis has {extent(r)} steps"
-    if opt.name == "STRIP" and not has_row_operand(nest.sink, r):
-        return "STRIP takes a row axis of a contraction after its STAGE"
+    if opt.name == "STRIP" and (reason := strip_refusal(nest.sink, r, opt.amount)):
+        return reason
     if opt.name in ("UPCAST", "UNROLL", "STRIP"):
         if is_output and shares:
             return "copies would meet in scratch memory"

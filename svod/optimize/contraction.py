@@ -32,6 +32,7 @@ MIN_ROWS, MIN_COLUMNS, MIN_DEPTH = 8, 8, 8
 ACROSS_ROWS = 512  # rows from which packing a transposed operand is cheaper than dot products
 WINDOW = 7  # steps of a window that are packed side by side
 TURNED = 16  # steps along a line that are packed side by side where it goes across the panel
+STRIP_LIMIT = 1 << 19  # bytes of packed rows, beside the panels
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
 
 
@@ -107,7 +108,8 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     row = max(found.m, key=extent)
     column = joined[-1].arg.id
     is_read = _reads_along(found.rows, found.k) or (block == 1 and found.rows.op == O.LOAD)
-    keep = "UPCAST" if is_read else "STRIP"
+    fits = rows * depth * found.rows.dtype.itemsize <= STRIP_LIMIT
+    keep = "STRIP" if fits and not is_read else "UPCAST"
     return [
         *opts,
         Opt("TILE", column, tile),

@@ -14,6 +14,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, idiv, lt, mod, mul, num
+from svod.optimize.contraction import STRIP_LIMIT
 from svod.optimize.dots import guarded, is_offset, whole_reads
 from svod.optimize.graph import extent, replace_all, stride
 
@@ -23,12 +24,18 @@ LANE_BYTES = 64
 FIRST_LOCAL = 16  # number of the first scratch memory of a strip
 
 
-def has_row_operand(sink: UOp, r: UOp) -> bool:
-    """Whether r is a row axis of a contraction that has its columns in lanes."""
-    return all(
-        r not in end.src[1:] or any(r in x.ranges for x in [_operand(end)] if x is not None)
-        for end in sink.src
-    )
+def strip_refusal(sink: UOp, r: UOp, copies: int) -> str:
+    """Why the rows along r cannot be packed in strips; empty where they can."""
+    for end in sink.src:
+        operand = _operand(end)
+        if r not in end.src[1:]:
+            continue
+        if operand is None or r not in operand.ranges:
+            return "STRIP takes a row axis of a contraction after its STAGE"
+        depth = prod([extent(k) for k in operand.ranges if k not in end.ranges | {*end.src[1:]}])
+        if copies * depth * operand.dtype.itemsize > STRIP_LIMIT:
+            return f"strips hold up to {STRIP_LIMIT} bytes"
+    return ""
 
 
 def stage_rows(sink: UOp) -> UOp:

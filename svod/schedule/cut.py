@@ -20,6 +20,7 @@ from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order, outer_sources
 from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.bands import find_bands
+from svod.schedule.operands import packed_operands
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
 
@@ -97,9 +98,14 @@ class Cutter:
         self.order = outer_order((sink,))
         self.device: dict[UOp, str] = {}
         self._propagate_devices(self.order)
-        whole = whole_kernels(self.order, takes, lambda n: self.device.get(n, default_device))
+
+        def device_of(node: UOp) -> str:
+            return self.device.get(node, default_device)
+
+        whole = whole_kernels(self.order, takes, device_of)
         held = find_bands(self.order, self._keeps_bands)
-        self.stored = decide_storage(sink, self.order, whole, held)
+        inside = packed_operands(self.order, device_of, held.values | held.passes)
+        self.stored = decide_storage(sink, self.order, whole, held, inside)
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it

@@ -12,6 +12,7 @@ row costs one evaluation per row. Reductions that a kernel cannot hold well are 
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -77,11 +78,12 @@ def decide_storage(
     order: list[UOp] | None = None,
     whole: Whole | None = None,
     held: Held | None = None,
+    inside: Set[UOp] = frozenset(),
 ) -> set[UOp]:
     """The nodes to store: a matter of structure alone, so the order of visits is one too.
 
-    ``whole`` says which formulas are one kernel each, whatever they cost; what is ``held`` stays
-    inside the kernel that needs it.
+    ``whole`` says which formulas are one kernel each, whatever they cost; what is ``held`` or
+    ``inside`` stays in the kernel that needs it.
     """
     held = held or Held()
     order = outer_order((sink,)) if order is None else order
@@ -131,7 +133,8 @@ def decide_storage(
             merged = _placed_in_band(here)
         else:
             merged = _placed(here, places)
-            if node not in stored and _must_store(node, merged, facts, contraction_in):
+            kept = node in stored or node in inside
+            if not kept and _must_store(node, merged, facts, contraction_in):
                 merged = [start(node)]
         if op == O.REDUCE_AXIS:
             for root, indices, nest in merged:

@@ -22,7 +22,6 @@ from svod.tensor.core import (
     accumulator,
     axes_of,
     axis_of,
-    common_device,
     integer,
     nodes_of,
     pair,
@@ -70,13 +69,6 @@ def matmul(a: UOp, b: UOp, dtype: Any = None) -> UOp:
     return B.reshape(found, shape)
 
 
-def _operands(a: Tensor, b: Any) -> tuple[UOp, UOp, str | None]:
-    """Both nodes as narrow as they are, and their device: the product itself widens them."""
-    if isinstance(b, Core):
-        return a.uop, b.uop, common_device(a._device, b._device)
-    return pair(a, b)
-
-
 class Linear(Core):
     """matmul, linear, outer products and relatives."""
 
@@ -88,11 +80,11 @@ class Linear(Core):
         ``dtype`` is that of the result. Where it is wider than the operands, the sum is kept in
         it: ``a.matmul(b, dtype=svod.int32)`` of int8 does not wrap at 8 bits.
         """
-        x, y, device = _operands(self, other)
+        x, y, device = pair(self, other)
         return wrap(matmul(x, y, dtype), device)
 
     def __matmul__(self: Tensor, other: Tensor) -> Tensor:
-        x, y, device = _operands(self, other)
+        x, y, device = pair(self, other)
         return wrap(matmul(x, y), device)
 
     def __rmatmul__(self: Tensor, other: Any) -> Tensor:

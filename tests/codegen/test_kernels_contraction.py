@@ -197,3 +197,36 @@ def test_a_store_of_one_lane_leaves_its_neighbour_alone(dtype: str) -> None:
     with compiling("threads"):
         got = (Tensor(a).cast(kind).realize() @ Tensor(b).cast(kind).realize()).numpy()
     assert (got == (a @ b)).all()
+
+
+TOLERANCE = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("shape", ((64, 64, 64), (65, 333, 129), (17, 1025, 48)))
+def test_products_of_floats_are_as_close_as_their_page_says(
+    dtype: str, shape: tuple[int, int, int]
+) -> None:
+    """One rounding of the result, and one float32 rounding for every step of the sum."""
+    m, k, n = shape
+    rng = np.random.default_rng(1)
+    kind = getattr(svod, dtype)
+    a = Tensor(rng.standard_normal((m, k))).cast(kind).realize()
+    b = Tensor(rng.standard_normal((k, n))).cast(kind).realize()
+    x, y = (t.cast(svod.float64).numpy() for t in (a, b))
+    got = (a @ b).cast(svod.float64).numpy()
+    unit = 2.0**-53 if dtype == "float64" else 2.0**-24
+    room = TOLERANCE[dtype] * np.abs(x @ y) + k * unit * (np.abs(x) @ np.abs(y))
+    assert (np.abs(got - x @ y) <= room).all()
+
+
+def test_special_values_of_bfloat16_products() -> None:
+    a = np.ones((16, 16), bfloat16)
+    b = np.ones((16, 16), bfloat16)
+    a[0, 0], a[1, 0], a[2, 0], b[0, 5] = np.inf, np.nan, 3e38, -np.inf
+    with np.errstate(all="ignore"):
+        want = a.astype(np.float64) @ b.astype(np.float64)
+    got = Tensor(a).matmul(Tensor(b), dtype=svod.float32).numpy()
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isposinf(got), np.isposinf(want))
+    np.testing.assert_array_equal(np.isneginf(got), np.isneginf(want))

@@ -131,6 +131,14 @@ def test_an_opt_that_does_not_fit_is_refused_with_the_reason(opts: list[Opt], re
         apply_opts(loops_of(body_of("matmul")), opts, MACHINE)
 
 
+def test_a_strip_that_scratch_memory_cannot_hold_is_refused() -> None:
+    kernel = loops_of(bodies((floats(64, 8192) + 1) @ floats(8192, 32))[0])
+    panel = [Opt("TILE", 1, 16), Opt("STAGE", 1, 1)]
+    apply_opts(kernel, [*panel, Opt("STRIP", 0, 8)], MACHINE)
+    with pytest.raises(OptimizeError, match="strips hold up to 524288 bytes"):
+        apply_opts(kernel, [*panel, Opt("STRIP", 0, 32)], MACHINE)
+
+
 def test_words_wait_for_a_stage() -> None:
     machine = replace(MACHINE, dots=("bf16",))
     kernel = loops_of(body_of("words of bfloat16"))

@@ -65,6 +65,24 @@ def test_matmul_takes_bias_and_activation_with_it() -> None:
     assert kernel_count(gelu) == 1
 
 
+def test_a_matmul_converts_and_scales_its_operands_itself() -> None:
+    codes = Tensor((np.arange(96 * 80) % 255 - 127).astype(np.int8).reshape(96, 80)).realize()
+    scale, x = floats(80), floats(64, 96)
+    product = x @ ((codes.cast(svod.float32) - 3.0) * scale)
+    assert kernel_count(product) == 1
+    want = x.numpy() @ ((codes.numpy().astype(np.float32) - 3.0) * scale.numpy())
+    np.testing.assert_allclose(product.numpy(), want, rtol=1e-5)
+
+
+def test_what_a_matmul_does_not_pack_is_stored() -> None:
+    x = floats(64, 96) * 0.1
+    w = floats(96, 80)
+    assert kernel_count(x.gelu() @ w) == 2  # too much to compute again for every block
+    scaled = w * 2
+    assert kernel_count(x @ scaled, floats(32, 96) @ scaled) == 3  # used twice, computed once
+    assert kernel_count(floats(4, 96) @ w.exp()) == 2  # so few rows read it where it is
+
+
 def test_two_matmuls_in_a_row_are_two_kernels() -> None:
     x, w, v = floats(64, 64), floats(64, 64), floats(64, 64)
     assert stored_elements((x @ w) @ v) == [4096, 4096]

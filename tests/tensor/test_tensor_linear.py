@@ -282,3 +282,20 @@ def test_pooling():
     cases.run()
     with pytest.raises(ShapeError, match="half"):
         x.max_pool2d(2, padding=2)
+
+
+@pytest.mark.parametrize("left, right", [("int8", "int8"), ("uint8", "int8"), ("int16", "uint8")])
+def test_matmul_sums_in_the_dtype_it_is_asked_for(left, right):
+    rng = np.random.default_rng(0)
+    a = rng.integers(*np.array([np.iinfo(left).min, np.iinfo(left).max]), (24, 40)).astype(left)
+    b = rng.integers(*np.array([np.iinfo(right).min, np.iinfo(right).max]), (40, 24)).astype(right)
+    got = Tensor(a).matmul(Tensor(b), dtype=svod.int32)
+    assert got.dtype is svod.int32
+    np.testing.assert_array_equal(got.numpy(), a.astype(np.int32) @ b.astype(np.int32))
+
+
+def test_matmul_of_bools_counts_where_the_dtype_is_wider():
+    x = np.ones((3, 5), bool)
+    assert Tensor(x).matmul(Tensor(x.T.copy()), dtype=svod.int32).numpy().max() == 5
+    half = Tensor(np.full((2, 3), 0.1)).cast(svod.bfloat16)
+    assert half.matmul(half.T, dtype=svod.float32).dtype is svod.float32
