@@ -14,6 +14,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, const, make
 from svod.ir.symbolic import from_terms, rebuild, terms_of
+from svod.optimize.graph import elements_of
 
 
 def is_lane(node: UOp) -> bool:
@@ -108,7 +109,7 @@ def _index(node: UOp, src: tuple[UOp, ...]) -> UOp:
     lanes = lane.vmax + 1
     terms, constant = terms_of(node.src[1])
     factor = terms.pop(lane, 0)
-    if factor == _elements(node) and not any(lane in t.ranges for t in terms):
+    if factor == elements_of(node) and not any(lane in t.ranges for t in terms):
         base = from_terms(terms, constant)
         return make(O.INDEX, node.dtype, (src[0], base, *src[2:]), "vector")
     if not _moves(node.src[1]) and not _moves_gate(node):
@@ -116,12 +117,6 @@ def _index(node: UOp, src: tuple[UOp, ...]) -> UOp:
     offsets = broadcast(src[1], lanes)
     gate = [broadcast(s, lanes) for s in src[2:]]
     return make(O.INDEX, node.dtype, (src[0], offsets, *gate), "each")
-
-
-def _elements(index: UOp) -> int:
-    """Elements of memory that one value at a place takes: several where it is a word of them."""
-    memory = index.src[0].dtype
-    return max(1, index.dtype.itemsize // memory.itemsize)
 
 
 def _reduce(node: UOp, src: tuple[UOp, ...]) -> UOp:

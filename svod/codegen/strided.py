@@ -35,7 +35,7 @@ from svod.ir.symbolic import (
     sub,
     terms_of,
 )
-from svod.optimize.graph import extent
+from svod.optimize.graph import elements_of, extent
 from svod.optimize.machine import MAX_STEP, MIN_RUN
 
 GROUP_BYTES = 16  # shuffles within groups of this size are cheap everywhere
@@ -87,8 +87,10 @@ def _jump(load: UOp) -> _Jump | None:
     (lane,) = lanes
     index = load.src[0]
     terms, start = terms_of(index.src[1])
-    step = terms.pop(lane, 0)
-    if step in (0, 1) or any(lane in t.ranges for t in terms):
+    step, unit = terms.pop(lane, 0), elements_of(index)
+    if step in (0, unit) or any(lane in t.ranges for t in terms):
+        return None
+    if unit > 1 and abs(step) <= MAX_STEP:  # words overlap
         return None
     gate = index.src[2] if len(index.src) == 3 else TRUE
     return _Jump(load, lane, step, from_terms(terms, 0), start, gate)
@@ -200,10 +202,10 @@ class _Made:
         width = self._width(jumps[0])
         starts = sorted(by_start)
         while starts:
-            run = [starts[0]]
-            while len(run) < width and run[-1] + 1 in by_start:
-                run.append(run[-1] + 1)
-            starts = starts[len(run) :]
+            run, unit = [starts[0]], elements_of(jumps[0].load.src[0])
+            while len(run) < width and run[-1] + unit in by_start:
+                run.append(run[-1] + unit)
+            starts = [s for s in starts if s not in run]
             if len(run) < MIN_RUN:
                 continue
             parts: list[list[UOp]] = [[] for _ in run]
@@ -222,7 +224,8 @@ class _Made:
         if gate is FALSE:
             return const(0, jump.load.dtype.vec(width))
         place = make(O.RANGE, dt.index, (num(len(run)),), RangeArg(POSITION + 1, AxisKind.LANE))
-        offset = add(add(jump.base, num(jump.step * lane + run[0])), place)
+        steps = mul(place, elements_of(jump.load.src[0]))
+        offset = add(add(jump.base, num(jump.step * lane + run[0])), steps)
         row = self._load(jump, offset, gate)
         return (
             row

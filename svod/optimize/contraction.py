@@ -17,7 +17,7 @@ from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub, terms_of
 from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset
-from svod.optimize.graph import extent, replace_all, stride
+from svod.optimize.graph import elements_of, extent, replace_all, stride
 from svod.optimize.machine import MAX_STEP, Machine
 from svod.optimize.opts import Opt, replace_by_pieces, split
 
@@ -123,8 +123,7 @@ def _reads_along(rows: UOp, depth: list[UOp]) -> bool:
     if rows.op != O.LOAD or len(rows.src[0].src) == 3:
         return False
     index = rows.src[0]
-    elements = max(1, index.dtype.itemsize // index.src[0].dtype.itemsize)
-    return any(stride(index, k) == elements for k in depth)
+    return any(stride(index, k) == elements_of(index) for k in depth)
 
 
 def choose_dot(found: Contraction, machine: Machine) -> Opt | None:
@@ -453,7 +452,7 @@ def _side_by_side(end: UOp, depth: list[UOp]) -> tuple[UOp, ...]:
     loads = [n.src[0] for n in end.src[0].src[1].toposort() if n.op == O.LOAD and lane in n.ranges]
     for r in reversed(depth):
         for index in loads:
-            if r.op != O.RANGE or stride(index, r) != 1:
+            if r.op != O.RANGE or stride(index, r) != elements_of(index):
                 continue
             far = abs(stride(index, lane) or 0) > MAX_STEP
             if far or extent(r) <= WINDOW:

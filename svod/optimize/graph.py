@@ -42,6 +42,11 @@ def stride(index: UOp, r: UOp) -> int | None:
     return total
 
 
+def elements_of(index: UOp) -> int:
+    """Elements of memory that one value at a place takes: several where it is a word of them."""
+    return max(1, index.dtype.itemsize // index.src[0].dtype.itemsize)
+
+
 def renumber(sink: UOp) -> UOp:
     """Ranges numbered by structure alone, so equal kernels are the same node."""
     ranges = [n for n in depth_first(sink) if n.op == O.RANGE]

@@ -16,7 +16,7 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, idiv, lt, mod, mul, num
 from svod.optimize.contraction import STRIP_LIMIT
 from svod.optimize.dots import guarded, is_offset, whole_reads
-from svod.optimize.graph import extent, replace_all, stride
+from svod.optimize.graph import elements_of, extent, replace_all, stride
 
 LINE_BYTES = 64
 PAGE_BYTES = 4096  # rows at such a distance would meet in the same few places of a cache
@@ -161,7 +161,7 @@ def _neighbours(axes: list[UOp], value: UOp, depth: list[UOp], changed: dict[UOp
     count, size = 0, 1
     for r in reversed(axes):
         moving = [i for i in indices if r in i.ranges]
-        steps = [size * max(1, i.dtype.itemsize // i.src[0].dtype.itemsize) for i in moving]
+        steps = [size * elements_of(i) for i in moving]
         if r not in allowed or (count and [stride(i, r) for i in moving] != steps):
             break
         count, size = count + 1, size * extent(r)
