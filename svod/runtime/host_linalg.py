@@ -61,7 +61,8 @@ def _exp(x: Array) -> tuple[Array, ...]:
     known = np.isfinite(size)
     _, exponent = np.frexp(np.where(known, size, 0.0))
     halvings = np.maximum(exponent + 1, 0)  # so that the scaled size is at most a half
-    scaled = (x.astype(np.float64).T / np.exp2(halvings).T).T
+    usable = np.where(known[..., None, None], x, 0.0)
+    scaled = usable / np.exp2(halvings)[..., None, None]
     unit = np.broadcast_to(np.eye(x.shape[-1]), x.shape)
     term, above, below, factor = unit, unit, unit, 1.0
     for k in range(1, _DEGREE + 1):
@@ -112,7 +113,8 @@ def parts(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> li
 def compute(name: str, arrays: Sequence[Array], options: tuple[object, ...]) -> Array:
     """All parts of the result, one after the other."""
     try:
-        found = _FUNCTIONS[name](*arrays, *options)
+        with np.errstate(all="ignore"):  # NaN and infinities are results here
+            found = _FUNCTIONS[name](*arrays, *options)
     except np.linalg.LinAlgError as error:
         shapes = " and ".join([str(a.shape) for a in arrays])
         raise ExecutionError(f"{name} of shape {shapes}: {error}") from None

@@ -346,7 +346,7 @@ class Assembly(Core):
         axis = real_axis(dim, self.shape, "diff")
         parts = [p for p in (prepend, self, append) if p is not None]
         found = self if len(parts) == 1 else concatenate(parts, axis)
-        for _ in range(times):
+        for _ in range(min(times, found.shape[axis])):
             rest = max(found.shape[axis] - 1, 0)
             after = found.narrow(axis, found.shape[axis] - rest, rest)
             before = found.narrow(axis, 0, rest)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
@@ -15,7 +17,7 @@ from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, largest
 from svod.tensor.core import (
     Core,
     Scalar,
@@ -24,6 +26,7 @@ from svod.tensor.core import (
     scalar_node,
     shape_of,
     spelled,
+    tensor_of,
     wrap,
 )
 
@@ -35,6 +38,8 @@ def _filled(shape: tuple[Any, ...], value: Scalar, dtype: Any, device: str | Non
     sizes = shape_of(shape)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"sizes are 0 or more, got {sizes}")
+    if any(largest(n) >= 1 << 63 for n in sizes):
+        raise ShapeError(f"sizes are below 2**63, got {sizes}")
     kind = result_type(value) if dtype is None else dtype_of(dtype)
     return wrap(B.broadcast_to(scalar_node(value, kind), sizes), device_name(device))
 
@@ -44,7 +49,11 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, device: str | None =
     if isinstance(fill_value, Core):
         found = fill_value if dtype is None else fill_value.cast(dtype)  # type: ignore[attr-defined]
         return found.expand(shape_of((shape,)))
-    return _filled((shape,), getattr(fill_value, "item", lambda: fill_value)(), dtype, device)
+    if isinstance(fill_value, (np.ndarray, np.generic)):
+        if fill_value.size != 1:
+            raise ShapeError(f"full: one value, not an array of shape {fill_value.shape}")
+        fill_value = fill_value.item()
+    return _filled((shape,), fill_value, dtype, device)
 
 
 def zeros(shape: Any = (), *more: int, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -68,6 +77,7 @@ def _like(x: Tensor, value: Scalar, dtype: Any, device: str | None) -> Tensor:
     return wrap(B.broadcast_to(scalar_node(value, kind), x.shape), where)
 
 
+@spelled
 def full_like(
     x: Tensor, /, fill_value: Scalar, *, dtype: Any = None, device: str | None = None
 ) -> Tensor:
@@ -75,16 +85,19 @@ def full_like(
     return _like(x, fill_value, dtype, device)
 
 
+@spelled
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Zeros of the shape, dtype and device of another tensor."""
     return _like(x, 0, dtype, device)
 
 
+@spelled
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Ones of the shape, dtype and device of another tensor."""
     return _like(x, 1, dtype, device)
 
 
+@spelled
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A tensor like another whose values nobody should rely on; they are zeros."""
     return _like(x, 0, dtype, device)
@@ -193,9 +206,10 @@ def eye(
 
 def meshgrid(*tensors: Any, indexing: str = "xy") -> list[Tensor]:
     """Coordinate grids of several vectors; "xy" exchanges the first two axes."""
-    if len(tensors) == 1 and not isinstance(tensors[0], Core):
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
-    if indexing not in ("xy", "ij"):
+    tensors = tuple([tensor_of(t) for t in tensors])
+    if not isinstance(indexing, str) or indexing not in ("xy", "ij"):
         raise ShapeError(f"meshgrid: indexing is 'xy' or 'ij', not {indexing!r}")
     for t in tensors:
         if t.ndim > 1:

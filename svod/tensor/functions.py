@@ -22,7 +22,7 @@ from svod.tensor.autograd import grad as grad
 from svod.tensor.autograd import is_grad_enabled as is_grad_enabled
 from svod.tensor.autograd import no_grad as no_grad
 from svod.tensor.autograd import value_and_grad as value_and_grad
-from svod.tensor.core import Axis, real_axis, spelled
+from svod.tensor.core import Axis, real_axis, shape_of, spelled, tensor_of
 from svod.tensor.creation import arange as arange
 from svod.tensor.creation import empty as empty
 from svod.tensor.creation import empty_like as empty_like
@@ -63,6 +63,7 @@ from svod.tensor.variable import Variable
 cat = spelled(_concatenate)
 
 
+@spelled
 def asarray(
     obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: bool | None = None
 ) -> Tensor:
@@ -78,6 +79,7 @@ def asarray(
     return Tensor(obj, dtype=dtype, device=device)
 
 
+@spelled
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over the memory of another library's array; shared when it can be."""
     return import_dlpack(x, device, copy)
@@ -91,6 +93,7 @@ def from_numpy(array: Any, /) -> Tensor:
 # -- dtypes ------------------------------------------------------------------------------------
 
 
+@spelled
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
     """x converted to another dtype."""
     return x.to(dtype=dtype_of(dtype), device=device)
@@ -149,6 +152,7 @@ def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
     return _select(condition, x1, x2)
 
 
+@spelled
 def clip(x: Tensor, /, min: Any = None, max: Any = None) -> Tensor:
     """Limited to at least min and at most max; without both, x itself."""
     return x if min is None and max is None else x.clamp(min, max)
@@ -170,6 +174,7 @@ def std(
     return x.std(axis, correction, keepdims)
 
 
+@spelled
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The last two axes exchanged."""
     return x.mT
@@ -177,13 +182,14 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 
 def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that several shapes broadcast to."""
-    return B.broadcast_shapes(*[tuple(s) for s in shapes]) if shapes else ()
+    return B.broadcast_shapes(*[shape_of((s,)) for s in shapes]) if shapes else ()
 
 
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """The tensors stretched to their common shape."""
-    shape = broadcast_shapes(*[a.shape for a in arrays])
-    return tuple([a.expand(shape) for a in arrays])
+    tensors = [tensor_of(a) for a in arrays]
+    shape = broadcast_shapes(*[t.shape for t in tensors])
+    return tuple([t.expand(shape) for t in tensors])
 
 
 broadcast_tensors = broadcast_arrays
@@ -279,7 +285,8 @@ _HIDDEN = {  # what this file uses but does not offer
         "axis_of",
         "dtype_of",
     ),
-    *("import_dlpack", "real_axis", "spelled"),
+    *("import_dlpack", "real_axis", "shape_of", "spelled"),
+    "tensor_of",
 }
 
 

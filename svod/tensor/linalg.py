@@ -27,10 +27,11 @@ from svod.tensor.custom import custom_function
 from svod.tensor.elementwise import select
 from svod.tensor.guard import guard
 from svod.tensor.joining import concatenate
+from svod.tensor.matrices import check_order
 from svod.tensor.matrices import cond as cond
 from svod.tensor.matrices import lstsq as lstsq
 from svod.tensor.matrices import multi_dot as multi_dot
-from svod.tensor.matrices import norm as _norm
+from svod.tensor.matrices import norm as norm
 from svod.tensor.matrices import solve_triangular as solve_triangular
 from svod.tensor.tensor import Tensor
 
@@ -174,16 +175,19 @@ def _limit(values: Tensor, x: Tensor, rtol: Any) -> Tensor:
 # -- products ----------------------------------------------------------------------------------
 
 
+@spelled
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
     """The matrix product over the last two axes; leading axes broadcast."""
-    return x1 @ x2
+    return tensor_of(x1) @ x2
 
 
+@spelled
 def matrix_transpose(x: Tensor, /) -> Tensor:
     """The last two axes exchanged."""
     return x.mT
 
 
+@spelled
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     """All products of two vectors."""
     return x1.outer(x2)
@@ -214,6 +218,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     return left.cross(right, place)
 
 
+@spelled
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """A square matrix multiplied with itself n times; a negative n takes the inverse."""
     if n < 0:
@@ -239,6 +244,7 @@ def vector_norm(
     x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
     """The norm of the elements over axes, as of one vector."""
+    check_order(ord, "vector_norm")
     found = x.norm(ord, axes_of(axis, x.ndim), True)
     if keepdims:
         return found
@@ -250,6 +256,7 @@ def vector_norm(
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """The norm of matrices: "fro", "nuc", 1, 2, inf or their negatives."""
     matrix = _matrices(x, "matrix_norm")
+    check_order(ord, "matrix_norm")
     if 0 in matrix.shape[-2:]:
         found = matrix.sum((-2, -1))  # zeros: the norm of no elements
     elif ord in ("fro", None):
@@ -267,9 +274,6 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None
     else:
         raise ShapeError(f"matrix_norm: ord is 'fro', 'nuc', 1, 2, inf or -1, -2, -inf, not {ord}")
     return found.unsqueeze((-2, -1)) if keepdims else found
-
-
-norm = spelled(_norm)
 
 
 # -- the host functions as tensors -------------------------------------------------------------

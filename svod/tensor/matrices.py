@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from svod.base.errors import ShapeError
-from svod.tensor.core import Axis, Core, axes_of
+from svod.base.errors import DTypeError, ShapeError
+from svod.tensor.core import Axis, Core, axes_of, nodes_of, spelled
 from svod.tensor.creation import eye
 from svod.tensor.elementwise import select
 
@@ -71,6 +71,8 @@ class Matrices(Core):
 
     def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
         """The inverse of the matrix whose Cholesky factor this is."""
+        if self.ndim < 2:
+            raise ShapeError(f"cholesky_inverse needs at least 2 axes, not shape {self.shape}")
         unit = eye(self.shape[-1], dtype=self.dtype).expand(self.shape)
         return unit.cholesky_solve(self, upper)
 
@@ -88,6 +90,7 @@ class Matrices(Core):
         return _linalg().matrix_exp(self)
 
 
+@spelled
 def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -102,11 +105,13 @@ def solve_triangular(
     return _linalg().solve(triangle, B)
 
 
+@spelled
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order that takes the fewest steps."""
     given = list(tensors)
     if len(given) < 2:
         raise ShapeError(f"multi_dot needs at least 2 tensors, got {len(given)}")
+    nodes_of(given)
     parts = list(given)
     if parts[0].ndim == 1:
         parts[0] = parts[0].unsqueeze(0)
@@ -145,8 +150,16 @@ def _chain(parts: Sequence[Tensor], cuts: dict[tuple[int, int], int], i: int, j:
     return _chain(parts, cuts, i, k) @ _chain(parts, cuts, k, j)
 
 
+def check_order(order: Any, what: str) -> None:
+    """Refuse what cannot be the order of a norm."""
+    if order is not None and not isinstance(order, (int, float, str)):
+        raise DTypeError(f"{what}: the order is a number or a name, not {order!r:.60}")
+
+
+@spelled
 def norm(A: Tensor, ord: Any = None, dim: Axis = None, keepdim: bool = False) -> Tensor:
     """The norm of a vector or of matrices, as np.linalg.norm chooses between the two."""
+    check_order(ord, "norm")
     if dim is None and (ord is None or A.ndim == 1):
         return _linalg().vector_norm(A, ord=2 if ord is None else ord, keepdims=keepdim)
     if dim is None and A.ndim != 2:
@@ -165,9 +178,11 @@ def norm(A: Tensor, ord: Any = None, dim: Axis = None, keepdim: bool = False) ->
     return found
 
 
+@spelled
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """How much the matrix can magnify relative errors: norm(A) * norm(inv(A))."""
     linalg = _linalg()
+    check_order(p, "cond")
     if p in (None, 2, -2):
         values = linalg.svdvals(A)
         large, small = values.amax(-1), values.amin(-1)
@@ -177,6 +192,7 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return linalg.matrix_norm(A, ord=p) * linalg.matrix_norm(linalg.inv(A), ord=p)
 
 
+@spelled
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LstsqResult:
     """The X that makes A @ X closest to B, by singular values."""
     linalg = _linalg()

@@ -119,6 +119,8 @@ class Movement(Core):
             raise ShapeError(f"cannot expand {have} to {wanted}, which has fewer axes")
         full = (1,) * missing + have
         target = tuple([f if n == -1 else n for n, f in zip(wanted, full, strict=True)])
+        if not all(_is_size(n) for n in target) or -1 in wanted[:missing]:
+            raise ShapeError(f"cannot expand {have} to {wanted}")
         return wrap(B.broadcast_to(self.uop, target), self._device)
 
     broadcast_to = expand
@@ -251,6 +253,8 @@ class Movement(Core):
         shape = self.shape
         if len(counts) < len(shape):
             raise ShapeError(f"repeat needs a count for each axis of {shape}, got {counts}")
+        if not all(_is_size(n) for n in counts):
+            raise ShapeError(f"counts are 0 or more and below 2**63, got {counts}")
         shape = (1,) * (len(counts) - len(shape)) + shape
         return wrap(tile(B.reshape(self.uop, shape), counts), self._device)
 
@@ -269,6 +273,8 @@ class Movement(Core):
         if isinstance(repeats, (Core, list, tuple, np.ndarray)):
             return _repeat_each(x, tensor_of(repeats).numpy(), axis)
         count = integer(repeats, "repeats")
+        if not _is_size(count):
+            raise ShapeError(f"repeats are 0 or more and below 2**63, not {count}")
         shape = x.shape
         wide = B.reshape(x.uop, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
         wide = B.expand(wide, (*shape[: axis + 1], count, *shape[axis + 1 :]))
@@ -337,6 +343,11 @@ class Movement(Core):
         x = self.movedim(axis, -1)
         cut = windows(x.uop, (size,), (step,), (1,))
         return wrap(cut, self._device).movedim(-2, axis)
+
+
+def _is_size(n: Any) -> bool:
+    """Whether a number can be the size of an axis; run-time sizes can."""
+    return not isinstance(n, int) or 0 <= n < 1 << 63
 
 
 def _repeat_each(x: Tensor, counts: Any, axis: int) -> Tensor:

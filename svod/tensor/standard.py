@@ -227,6 +227,7 @@ def take_along_axis(x: Tensor, indices: Tensor, /, axis: int | None = -1) -> Ten
     return tensor_of(x).take_along_dim(indices, axis)
 
 
+@spelled
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """The places of elements that are not zero, one tensor per axis; x is read now."""
     if not x.ndim:
@@ -234,6 +235,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     return tuple([Tensor(i, device=x._device) for i in np.nonzero(x.numpy())])
 
 
+@spelled
 def isin(x1: Any, x2: Any, /, *, invert: bool = False, assume_unique: bool = False) -> Tensor:
     """Whether each element of x1 is one of x2; ``assume_unique`` changes nothing."""
     first = x1 if isinstance(x1, Tensor) else None
@@ -292,6 +294,7 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
+@spelled
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The distinct values, sorted, with places and counts; every NaN is distinct. x is read now."""
     values, places, inverse, counts = np.unique(
@@ -302,18 +305,21 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     return UniqueAll(*parts)
 
 
+@spelled
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The distinct values, sorted, and how often each occurs; x is read now."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
 
+@spelled
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The distinct values, sorted, and where each element is among them; x is read now."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
+@spelled
 def unique_values(x: Tensor, /) -> Tensor:
     """The distinct values, sorted; every NaN is distinct. x is read now."""
     return Tensor(np.unique(x.numpy(), equal_nan=False), device=x._device)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import log, pi
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import DTypeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
 from svod.ir import build as B
@@ -79,6 +79,8 @@ class Unary(Core):
         if self.dtype.kind != "f":
             return self
         if decimals:
+            if not -300 <= decimals <= 300:
+                raise ShapeError(f"round: decimals are between -300 and 300, not {decimals}")
             scale = 10.0**decimals
             return (self * scale).round() / scale
         return wrap(B.unary(O.ROUND, self.uop), self._device)
