@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -201,8 +202,8 @@ class _Producer:
             )
         self.tensor = managed.tensor
 
-    def __del__(self) -> None:
-        if self.deleter and not sys.is_finalizing():
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.deleter and not is_finalizing():  # at the end the module's names are gone
             _Deleter(self.deleter)(self.pointer)
 
 
