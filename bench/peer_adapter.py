@@ -101,9 +101,10 @@ class Svod(Adapter):  # type: ignore[misc]
         import svod
 
         weights = {name: svod.Tensor(array) for name, array in case.params.items()}
-        made = case.fn(Operators, weights, *[svod.Tensor(array) for array in case.inputs])
+        inputs = [svod.Tensor(array) for array in case.inputs]
+        made = case.fn(Operators, weights, *inputs)
         outputs = made if isinstance(made, tuple) else (made,)
-        plan = outputs[0].prepare(*outputs[1:])
+        plan = outputs[0].prepare(*outputs[1:], inputs=inputs, freeze=bool(weights))
 
         def run() -> tuple[Any, ...]:
             plan.execute()
