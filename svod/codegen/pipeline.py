@@ -22,6 +22,7 @@ from svod.codegen.render.llvm import LLVMRenderer, streaming_choice
 from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp, elements
+from svod.optimize.dots import PARTS
 from svod.optimize.graph import evaluations, renumber
 from svod.optimize.heuristics import optimize
 from svod.optimize.machine import Machine
@@ -217,6 +218,8 @@ def work_of(body: UOp, kernel: UOp) -> tuple[int, int]:
             cores = n.arg.hi + 1
         elif n.op in O.ALU and n.dtype.kind == "f" and n.op != O.WHERE:
             flops += evaluations(n)
+        elif n.op == O.DOT:  # and one more in the sum, where sums are counted
+            flops += evaluations(n) * (2 * PARTS[n.arg] - (n.dtype.kind == "f"))
         elif n.op == O.REDUCE and n.dtype.kind == "f":
             flops += evaluations(n.src[0])
     moved = 0

@@ -174,6 +174,16 @@ def test_narrow_products_use_the_instructions_there_are(name: str) -> None:
     assert "DOT" not in options(product, *{"bf16", "i16", "u8s8"} - {kind})
 
 
+@pytest.mark.parametrize("name", NARROW_PRODUCTS)
+def test_the_work_of_a_product_is_that_of_its_numbers(name: str) -> None:
+    left, right, dtype = NARROW_PRODUCTS[name]
+    a, b = Tensor(np.ones((32, 48))), Tensor(np.ones((48, 32)))
+    x, y = a.cast(getattr(svod, left)).realize(), b.cast(getattr(svod, right)).realize()
+    (body,) = bodies(x.matmul(y, dtype=dtype))
+    flops = code(body, replace(MACHINE, dots=("bf16", "i16", "u8s8"))).flops
+    assert 2 * 32 * 48 * 32 <= flops <= 2 * 34 * 48 * 32
+
+
 def test_a_knob_keeps_bfloat16_products_in_float32() -> None:
     a = Tensor(np.ones((32, 32), bfloat16))
     with knobs.scope(bf16_dot=False):
