@@ -16,19 +16,20 @@ from svod.tensor.tensor import Tensor
 # Names that torch offers both as a method and as a function.
 _METHODS = (
     "absolute adaptive_avg_pool1d adaptive_max_pool1d addbmm addcdiv addcmul addmm addmv addr "
-    "adjoint allclose aminmax angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh argwhere "
-    "as_strided baddbmm bitwise_not channel_shuffle clamp_max clamp_min clone conj conj_physical "
-    "corrcoef cosine_embedding_loss cosine_similarity cov cross deg2rad detach diagflat "
-    "diagonal_scatter digamma dist div dsplit eq erfc erfinv fix fliplr flipud float_power frac "
-    "frexp gcd ge ger gt hardshrink heaviside hinge_embedding_loss histc histogram hsplit i0 "
-    "index_copy index_fill index_put index_reduce is_complex is_floating_point is_nonzero "
-    "is_same_size is_signed isneginf isposinf isreal lcm ldexp le lgamma logaddexp2 logit lt "
-    "margin_ranking_loss masked_scatter matrix_power mode msort mul mvlgamma nan_to_num nanmean "
-    "nanmedian nanquantile nansum narrow_copy ne neg nextafter numel pairwise_distance "
+    "adjoint allclose aminmax angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh "
+    "argwhere as_strided baddbmm bitwise_not channel_shuffle cholesky cholesky_inverse "
+    "cholesky_solve clamp_max clamp_min clone conj conj_physical corrcoef cosine_embedding_loss "
+    "cosine_similarity cov cross deg2rad det detach diagflat diagonal_scatter digamma dist div "
+    "dsplit eq erfc erfinv fix fliplr flipud float_power frac frexp gcd ge ger gt hardshrink "
+    "heaviside hinge_embedding_loss histc histogram hsplit i0 index_copy index_fill index_put "
+    "index_reduce inverse is_complex is_floating_point is_nonzero is_same_size is_signed "
+    "isneginf isposinf isreal lcm ldexp le lgamma logaddexp2 logdet logit lt margin_ranking_loss "
+    "masked_scatter matrix_exp matrix_power mode msort mul mvlgamma nan_to_num nanmean nanmedian "
+    "nanquantile nansum narrow_copy ne neg nextafter numel pairwise_distance pinverse "
     "pixel_shuffle pixel_unshuffle poisson_nll_loss put rad2deg renorm resolve_conj resolve_neg "
-    "rsub select select_scatter sgn sinc slice_scatter split_with_sizes std_mean sub swapdims t "
-    "threshold triplet_margin_loss true_divide unflatten unique_consecutive var_mean vdot vsplit "
-    "xlogy"
+    "rsub select select_scatter sgn sinc slice_scatter slogdet split_with_sizes std_mean sub "
+    "swapdims t threshold triplet_margin_loss true_divide unflatten unique_consecutive var_mean "
+    "vdot vsplit xlogy"
 )
 # Methods that change their tensor and are functions of torch too.
 _IN_PLACE = (

@@ -89,10 +89,6 @@ class Unary(Core):
         """The part after the point, with the sign of x."""
         return self - self.trunc()
 
-    def erfc(self: Tensor) -> Tensor:
-        """1 - erf(x)."""
-        return 1 - self.erf()
-
     def log10(self: Tensor) -> Tensor:
         """The logarithm to base 10."""
         return self.log2() * (log(2) / log(10))

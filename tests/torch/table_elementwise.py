@@ -29,6 +29,7 @@ _FLOATS_AND_INTEGERS = (*FLOATS, "int64", "uint8", "bool")
 each("exp exp2 expm1 sin cos tan sinh cosh tanh asinh atan arcsinh arctan erf sigmoid sinc",
      dtypes=_FLOATS_AND_INTEGERS)  # fmt: skip
 each("erfc", dtypes=FLOATS)
+add("erfc", lit(3.0, 5.0, 9.0, 26.0, -3.0, 0.01), _dtypes=WIDE, _differences=False)
 each("sqrt rsqrt log log2 log10 log1p", pos, dtypes=FLOATS)
 add("sqrt rsqrt log log2 log10 log1p", pos(2, 3), _dtypes=("int64", "bool"), _grad=False)
 each("reciprocal", pos, dtypes=FLOATS)
