@@ -21,6 +21,7 @@ import numpy as np
 
 import svod
 from svod import Tensor
+from svod.base.knobs import knobs
 from svod.device.cuda.driver import context
 from svod.tensor.realize import prepare
 
@@ -305,6 +306,22 @@ def matmul_cases(b: Bench) -> None:
         )  # fmt: skip
 
 
+def mma_case(b: Bench) -> None:
+    """The same product without Hopper's own tensor cores."""
+    n = 4096
+    p, q = (RNG.standard_normal((n, n), np.float32) for _ in range(2))
+    x, y = b.on_gpu(p, "bfloat16"), b.on_gpu(q, "bfloat16")
+    tx, ty = b.for_torch(p, "bfloat16"), b.for_torch(q, "bfloat16")
+    head, exact = rounded(p[:32]), rounded(q)
+    for name, ours, wanted in (("", x @ y, exact), (" turned", x @ y.T, exact.T)):
+        with knobs.scope(tensor_cores="mma"):
+            b.case(
+                f"mma.sync bf16 4096{name}", ours,
+                lambda f, wanted=wanted: (f[:32], head @ wanted),
+                None if b.torch is None else lambda: tx @ ty, 0.187, 0.6, note=rate(2 * n**3),
+            )  # fmt: skip
+
+
 def attention_case(b: Bench) -> None:
     """Attention of 4 x 32 heads over 4096 tokens, causal; full and smaller ones for comparison."""
     cases = [
@@ -523,6 +540,7 @@ GROUPS = {
     "memory": memory_cases,
     "matvec": matvec_case,
     "matmul": matmul_cases,
+    "mma": mma_case,
     "attention": attention_case,
     "graph": graph_case,
     "variable": variable_case,

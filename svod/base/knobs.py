@@ -199,6 +199,20 @@ class Knobs:
         affects_codegen=True,
         affects_numerics=True,
     )
+    tensor_cores = _choice(
+        "auto",
+        "Which tensor cores of a GPU matrix products use: auto takes the best there are, mma only "
+        "those of a warp, none the ordinary units.",
+        {"auto": "auto", "mma": "mma", "none": "none"},
+        affects_codegen=True,
+        affects_numerics=True,
+    )
+    tf32 = _flag(
+        False,
+        "Let a GPU round the factors of float32 matrix products to 11 bits, for tensor cores.",
+        affects_codegen=True,
+        affects_numerics=True,
+    )
     verify = _flag(False, "Check the graph after every stage.")
     origins = _flag(
         True, "Remember which line of user code made each tensor, for kernels and errors."

@@ -39,26 +39,11 @@ from svod.ir.symbolic import (
     sub,
 )
 from svod.optimize.gpu_attention import optimize_attention
+from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import extent, new_range, renumber, replace_all, stride, with_kind
 from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
-
-
-@dataclass(frozen=True, slots=True)
-class GpuMachine:
-    """Limits of one GPU."""
-
-    multiprocessors: int = 132
-    threads: int = 1024  # of one block at most
-    warp: int = 32
-    vector_bytes: int = 16
-    shared_bytes: int = 48 << 10  # of one block without asking for more
-    capability: tuple[int, int] = (9, 0)
-
-    @property
-    def has_wgmma(self) -> bool:
-        return self.capability == (9, 0)
 
 
 # Arguments of a BARRIER, which is a value of another thread. A shuffle takes it from the thread of
@@ -91,7 +76,7 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
     if len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
         planned = optimize_attention(sink, machine.has_wgmma, applied)
         if planned is None:
-            planned = optimize_tile(sink, machine.multiprocessors, machine.has_wgmma, applied)
+            planned = optimize_tile(sink, machine, applied)
         if planned is None:
             planned = _shared_reduction(sink, machine, applied)
         if planned is not None:

@@ -393,7 +393,7 @@ def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | 
         Opt("TILE", found.row.arg.id, ROWS),
         Opt("TC", found.keys.arg.id, KEYS),
     ]
-    shape = TileShape(kind, ROWS, 64 if columns <= 64 else 128, KEYS)
+    shape = TileShape(f"wgmma.{kind}", ROWS, 64 if columns <= 64 else 128, KEYS)
     lanes = store_lanes(end.src[0].src[0], found.column, shape)
     ends = []
     for piece in output_pieces(shape, lanes):

@@ -2,8 +2,9 @@
 
 A contraction ``C[b, m, n] = sum over k of A[b, m, k] * B[b, k, n]`` whose operands are plain memory
 becomes one TILE node, which the renderer writes as a pipelined loop over shared memory, and stores
-of its pieces with whatever follows the sum. Two kinds: ``fma`` on float32, each thread an 8x8
-or 4x4 piece; ``wgmma`` on bfloat16 and float16, each warpgroup 64 rows on the tensor cores.
+of its pieces with whatever follows the sum. The kinds: ``fma`` on float32, each thread an 8x8
+or 4x4 piece; ``wgmma``, each warpgroup 64 rows on Hopper's tensor cores; ``mma``, each warp 64
+rows of a quarter of the columns on those of any GPU since capability 8.0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, terms_of
-from svod.optimize.contraction import find_contraction
+from svod.optimize.contraction import Contraction, find_contraction
+from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
 
@@ -26,6 +28,9 @@ THREADS = 256
 MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
 BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
+BYTES = {dt.int8: "s8", dt.uint8: "u8"}
+LINE = 128  # bytes of one row or column along k in shared memory
+LEAST_STAGES, MOST_STAGES = 3, 4
 
 
 Axes: TypeAlias = tuple[tuple[int, int], ...]  # extents and strides, outermost first
@@ -39,6 +44,11 @@ class TileShape:
     rows: int
     columns: int
     depth: int
+    stages: int = 2  # steps of k in shared memory at once
+
+    @property
+    def is_mma(self) -> bool:
+        return self.kind.startswith("mma")
 
 
 @dataclass(slots=True)
@@ -50,15 +60,18 @@ class _Operand:
     depth: Axes
     base: UOp
     wide: bool  # sixteen bytes at a time along the contiguous axis
+    itemsize: int = 2
+
+    @property
+    def along_depth(self) -> bool:
+        return self.depth[-1][1] == 1
 
 
 def special(name: str, size: int) -> UOp:
     return ZERO if size == 1 else make(O.SPECIAL, dt.index, (num(size),), name)
 
 
-def optimize_tile(
-    sink: UOp, multiprocessors: int, has_wgmma: bool, applied: list[Opt]
-) -> UOp | None:
+def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
     """The kernel as stores of a tile's pieces; None where it is no plain contraction."""
     sink = _split_depth(sink)
     found = find_contraction(sink)
@@ -67,17 +80,19 @@ def optimize_tile(
     rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
     if min(rows, columns) < MIN_SIDE or depth < MIN_DEPTH or rows * columns * depth < MIN_WORK:
         return None
-    kind = _kind(found.rows, found.columns, has_wgmma)
-    if kind is None:
+    if not _are_plain(found.rows, found.columns):
         return None
     a = contiguous_operand(found.rows, found.m, found.k)
     b = contiguous_operand(found.columns, found.n, found.k)
     if a is None or b is None:
         return None
+    kind = _kind(found, a.along_depth and b.along_depth, machine)
+    if kind is None:
+        return None
     (end,) = sink.src
     batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
     count = prod(map(extent, batch))
-    shape = _shape(kind, rows, columns, count, multiprocessors)
+    shape = _shape(kind, a.itemsize, rows, columns, count, machine)
     across, down = -(-columns // shape.columns), -(-rows // shape.rows)
     if count > 65535:
         return None
@@ -87,11 +102,13 @@ def optimize_tile(
     row, column = _tile_order(down, across)
     m_start, n_start = mul(row, shape.rows), mul(column, shape.columns)
     arg = (
-        "tile", shape.kind, shape.rows, shape.columns, shape.depth, rows, columns, depth,
+        "tile", shape.kind, shape.rows, shape.columns, shape.depth, shape.stages,
+        rows, columns, depth,
         a.outer, a.depth, a.wide, b.outer, b.depth, b.wide,
     )  # fmt: skip
     bases = [replace_all(o.base, values) for o in (a, b)]
-    tile = make(O.BARRIER, dt.float32, (a.memory, b.memory, *bases, m_start, n_start), arg)
+    total = dt.int32 if found.reduction.dtype.kind in "iu" else dt.float32
+    tile = make(O.BARRIER, total, (a.memory, b.memory, *bases, m_start, n_start), arg)
     applied += [
         Opt("TILE", found.m[-1].arg.id, shape.rows),
         Opt("TILE", found.n[-1].arg.id, shape.columns),
@@ -104,7 +121,9 @@ def optimize_tile(
         gate = and_(lt(place_m, rows), lt(place_n, columns))
         if lanes > 1:
             place_n = add(place_n, piece.lane)
-        value = make(O.BARRIER, dt.float32, (tile, piece.lane), ("piece", piece.number))
+        value = make(O.BARRIER, total, (tile, piece.lane), ("piece", piece.number))
+        if found.reduction.dtype is not total:
+            value = make(O.CAST, found.reduction.dtype, (value,))
         # The sum first: below it nothing moves with the axes any more.
         places = unflatten(place_m, found.m) | unflatten(place_n, found.n) | values
         store = replace_all(end.src[0], {found.reduction: value, **places})
@@ -145,18 +164,32 @@ def _split_depth(sink: UOp) -> UOp:
     return sink
 
 
-def _kind(rows: UOp, columns: UOp, has_wgmma: bool) -> str | None:
+def _are_plain(*factors: UOp) -> bool:
+    """Whether all are memory, perhaps converted."""
+    loads = [f.src[0] if f.op == O.CAST else f for f in factors]
+    return all(
+        f.op == O.LOAD and len(f.src[0].src) == 2 and f.src[0].src[0].op == O.PARAM for f in loads
+    )
+
+
+def _kind(found: Contraction, along_depth: bool, machine: GpuMachine) -> str | None:
     """How the products are made, or None."""
-    factors = [f.src[0] if f.op == O.CAST else f for f in (rows, columns)]
-    if any(f.op != O.LOAD or len(f.src[0].src) != 2 for f in factors):
+    factors = (found.rows, found.columns)
+    kinds = {f.src[0].dtype if f.op == O.CAST else f.dtype for f in factors}
+    if len(kinds) != 1 or found.rows.dtype is not found.columns.dtype:
         return None
-    if any(f.src[0].src[0].op != O.PARAM for f in factors):
-        return None
-    kinds = {f.dtype for f in factors}
-    if kinds == {dt.float32} and rows.op == columns.op == O.LOAD:
+    unit = "wgmma" if machine.has_wgmma else "mma" if machine.has_mma else None
+    (kind,) = kinds
+    total = found.rows.dtype
+    if kind is dt.float32 and total is dt.float32:
+        if unit and machine.uses_tf32 and along_depth:
+            return f"{unit}.tf32"
         return "fma"
-    if len(kinds) == 1 and rows.dtype is columns.dtype is dt.float32 and has_wgmma:
-        return HALVES.get(kinds.pop())
+    if unit and kind in HALVES and total is dt.float32:
+        return f"{unit}.{HALVES[kind]}"
+    # Sums in 32 bits give what narrower ones do once they are cut to fewer bits.
+    if unit and kind in BYTES and along_depth and total in (kind, dt.int32, dt.uint32):
+        return f"{unit}.{BYTES[kind]}"
     return None
 
 
@@ -172,7 +205,8 @@ def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | 
     terms, constant = terms_of(base)
     steps = [along[0], constant, *terms.values()]
     steps += [step for axis in (*outer, *depth) if axis is not along for step in axis[1:]]
-    return _Operand(index.src[0], outer, depth, base, all(s % width == 0 for s in steps))
+    is_wide = all(s % width == 0 for s in steps)
+    return _Operand(index.src[0], outer, depth, base, is_wide, load.dtype.itemsize)
 
 
 def _axes(index: UOp, ranges: list[UOp]) -> Axes | None:
@@ -189,19 +223,25 @@ def _axes(index: UOp, ranges: list[UOp]) -> Axes | None:
     return tuple(found)
 
 
-def _shape(kind: str, rows: int, columns: int, batch: int, multiprocessors: int) -> TileShape:
+def _shape(
+    kind: str, itemsize: int, rows: int, columns: int, batch: int, machine: GpuMachine
+) -> TileShape:
     """The largest tile that leaves few multiprocessors idle in the last round."""
+    processors = machine.multiprocessors
     if kind == "fma":
         large = -(-rows // 128) * -(-columns // 128) * batch
-        side = 128 if large >= multiprocessors else 64
+        side = 128 if large >= processors else 64
         return TileShape("fma", side, side, 16)
-    best: tuple[float, int] = (0.0, 64)
+    best: tuple[float, int, int] = (0.0, 64, 2)
     for width, speed in ((256, 1.0), (128, 0.85), (64, 0.6)):
+        stages = min(MOST_STAGES, (machine.most_shared_bytes - 1024) // ((128 + width) * LINE))
+        if stages < LEAST_STAGES:
+            continue
         blocks = -(-rows // 128) * -(-columns // width) * batch
-        rounds = -(-blocks // multiprocessors)
-        used = rows * columns * batch / (rounds * multiprocessors * 128 * width)
-        best = max(best, (used * speed, width))
-    return TileShape(kind, 128, best[1], 64)
+        rounds = -(-blocks // processors)
+        used = rows * columns * batch / (rounds * processors * 128 * width)
+        best = max(best, (used * speed, width, stages))
+    return TileShape(kind, 128, best[1], LINE // itemsize, best[2])
 
 
 def unflatten(place: UOp, axes: list[UOp]) -> dict[UOp, UOp]:
@@ -233,6 +273,18 @@ def output_pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
     arg = RangeArg(100, AxisKind.LANE)
     lane = make(O.RANGE, dt.index, (num(lanes),), arg) if lanes > 1 else ZERO
     warp, inside = idiv(thread, 32), mod(thread, 32)
+    if shape.is_mma:
+        # A warp has 64 rows and a quarter of the columns, in pieces of 16 by 8.
+        first_m = add(mul(mod(warp, 2), 64), idiv(inside, 4))
+        first_n = add(mul(idiv(warp, 2), shape.columns // 4), mul(mod(inside, 4), 2))
+        eights = shape.columns // 32
+        for place in range(8 * eights):
+            sixteen, half, eight = place // (2 * eights), place // eights % 2, place % eights
+            for one in range(0, 2, lanes):
+                m = add(first_m, num(16 * sixteen + 8 * half))
+                n = add(first_n, num(8 * eight + one))
+                yield _Piece(m, n, lane, 4 * (sixteen * eights + eight) + 2 * half + one)
+        return
     if shape.kind == "fma":
         side = shape.rows // 16  # of a thread's sums
         first_m = add(mul(idiv(warp, 2), shape.rows // 4), mul(idiv(inside, 8), 4))

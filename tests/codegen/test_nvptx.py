@@ -22,7 +22,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
-from svod.optimize.gpu import GpuMachine
+from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.normalize import normalization
 from svod.schedule.preschedule import restored
 from svod.schedule.schedule import pre_schedule

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from svod import Tensor
+from svod.base.knobs import knobs
 
 KINDS = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 ROUNDING = {"float32": 2e-6, "bfloat16": 5e-3, "float16": 6e-4}
@@ -78,6 +79,46 @@ def test_few_rows(kind: str, rows: int, turned: bool) -> None:
     x, y = Tensor(a).realize(), Tensor(b).realize()
     y, b = (y.T, b.T) if turned else (y, b)
     check(x @ y, a.astype(np.float64) @ b.astype(np.float64), kind)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_tensor_cores_of_one_warp(kind: str, turned: str, size: tuple[int, int, int]) -> None:
+    with knobs.scope(tensor_cores="mma"):
+        test_layouts_and_borders(kind, turned, size)
+
+
+def test_tensor_cores_of_one_warp_with_all_that_surrounds_them() -> None:
+    with knobs.scope(tensor_cores="mma"):
+        test_batches_and_what_follows_the_sum("bfloat16")
+        test_operands_that_are_not_aligned("bfloat16")
+        test_axes_that_are_two_in_memory("bfloat16")
+
+
+@pytest.mark.parametrize("cores", ["auto", "mma", "none"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_wrap_around(size: tuple[int, int, int], kind: type, cores: str) -> None:
+    m, n, k = size
+    rng = np.random.default_rng(8)
+    a, b = (rng.integers(0, 255, shape).astype(kind) for shape in ((m, k), (n, k)))
+    wanted = (a.astype(np.int64) @ b.astype(np.int64).T).astype(kind)
+    with knobs.scope(tensor_cores=cores):
+        found = Tensor(a).realize() @ Tensor(b).realize().T
+        np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+@pytest.mark.parametrize("cores", ["auto", "mma"])
+@pytest.mark.parametrize("size", SIZES)
+def test_float32_rounded_to_eleven_bits_where_asked(size: tuple[int, int, int], cores: str) -> None:
+    m, n, k = size
+    a, b = operands("float32", (m, k), (n, k))
+    exact = a.astype(np.float64) @ b.astype(np.float64).T
+    with knobs.scope(tensor_cores=cores, tf32=True):
+        found = (Tensor(a).realize() @ Tensor(b).realize().T).numpy()
+    error = np.linalg.norm(found - exact) / np.linalg.norm(exact)
+    assert 1e-5 < error < 2e-3, "tensor cores were used, and used well"
 
 
 def test_convolutions() -> None:

@@ -114,8 +114,8 @@ class NvptxRenderer(LLVMRenderer):
             return sums[first]
         value = "poison"
         for i in range(node.dtype.lanes):
-            kind = type_name(node.dtype)
-            value = self._emit(f"insertelement {kind} {value}, float {sums[first + i]}, i64 {i}")
+            kind, one = type_name(node.dtype), type_name(node.dtype.scalar)
+            value = self._emit(f"insertelement {kind} {value}, {one} {sums[first + i]}, i64 {i}")
         return value
 
     def assembly(self, text: str, constraints: str, arguments: str) -> None:

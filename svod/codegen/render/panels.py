@@ -1,9 +1,9 @@
-"""Panels: pieces of 16-bit matrices in shared memory, in the layout Hopper's tensor cores read.
+"""Panels: pieces of matrices in shared memory, in the layout tensor cores read.
 
-A panel has rows of 64 neighbouring elements, 128 bytes, whose 16-byte parts are permuted by the
+A panel has rows of 128 bytes of neighbouring elements, whose 16-byte parts are permuted by the
 row's number modulo 8; longer rows are cut into such columns of rows, one after another. ``copy``
 brings one from global memory with asynchronous copies, zeros where the matrix ends;
-``descriptor`` and ``step`` say where the tensor cores find 16 of the summed axis.
+``descriptor`` and ``step`` say where wgmma finds the next 32 bytes of the summed axis.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GLOBAL, SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
 LINE: Final = 128  # bytes of a row
-PART: Final = 8  # elements copied at once
+PART: Final = 16  # bytes copied at once
 COMMIT: Final = "cp.async.commit_group;"
 
 
@@ -36,6 +36,7 @@ class Panel:
     wide: bool  # sixteen bytes at a time
     threads: int  # that copy
     thread: str  # number of this one among them
+    item: int = 2  # bytes of an element
     along_depth: bool = False
     offsets: list[str] | None = None
     place: str = ""
@@ -55,15 +56,15 @@ class Panel:
 
     @property
     def nbytes(self) -> int:
-        return self.rows * self.columns * 2
+        return self.rows * self.columns * self.item
 
     @property
     def passes(self) -> int:
-        return self.rows * self.columns // PART // self.threads
+        return self.nbytes // PART // self.threads
 
     @property
     def rows_per_pass(self) -> int:
-        return self.threads * PART // self.columns
+        return self.threads * PART // (self.columns * self.item)
 
     @property
     def turned(self) -> int:
@@ -81,7 +82,7 @@ class Panel:
         return e(f"or i64 {e(f'zext i32 {short} to i64')}, {fixed}")
 
     def step(self, number: int) -> int:
-        """From the descriptor of a panel to that of its sixteen number ``number`` of depth."""
+        """From the descriptor of a panel to that of its 32 bytes number ``number`` of depth."""
         if not self.along_depth:
             return number * 16 * LINE // 16
         return number // 4 * (self.rows * LINE // 16) + number % 4 * 2
@@ -95,10 +96,10 @@ class Panel:
     def prepare(self, start: str = "0") -> None:
         """Where this thread copies; the panel begins at the outer number ``start``, an i64."""
         e = self.r._emit
-        per_row = self.columns // PART
+        per_row = self.columns * self.item // PART
         low = e(f"urem i32 {self.thread}, {per_row}")
         self.row = e(f"udiv i32 {self.thread}, {per_row}")
-        self.part = e(f"shl i32 {low}, 3")
+        self.part = e(f"mul i32 {low}, {PART // self.item}")
         column = e(f"mul i32 {e(f'lshr i32 {low}, 3')}, {self.rows * LINE}")
         inside = e(f"xor i32 {e(f'and i32 {low}, 7')}, {e(f'and i32 {self.row}, 7')}")
         place = e(f"add i32 {e(f'mul i32 {self.row}, {LINE}')}, {e(f'shl i32 {inside}, 4')}")
@@ -135,9 +136,13 @@ class Panel:
         extra = 0
         if is_regular:
             axes = self.outer_axes if self.along_depth else self.depth_axes
-            extra = number * self.rows_per_pass * axes[-1][1] * 2
+            extra = number * self.rows_per_pass * axes[-1][1] * self.item
         total = e(f"add i64 {offset}, {shift}")
-        return e(f"getelementptr i16, {GLOBAL} {self.memory}, i64 {total}"), extra
+        return e(f"getelementptr {self._kind}, {GLOBAL} {self.memory}, i64 {total}"), extra
+
+    @property
+    def _kind(self) -> str:
+        return f"i{8 * self.item}"
 
     def _copy_wide(
         self, number: int, target: str, shift: str, rows: str | None, columns: str | None
@@ -164,29 +169,29 @@ class Panel:
     def _copy_narrow(
         self, number: int, target: str, shift: str, rows: str | None, columns: str | None
     ) -> None:
-        """Eight elements one by one: rows are not aligned, or end inside the sixteen bytes."""
+        """Elements one by one: rows are not aligned, or end inside the sixteen bytes."""
         e = self.r._emit
         address, extra = self._from(number, shift)
         in_row = "true"
         if rows is not None:
             row = e(f"add i32 {self.row}, {number * self.rows_per_pass}")
             in_row = e(f"icmp slt i32 {row}, {rows}")
+        count, kind = PART // self.item, self._kind
         vector = "poison"
-        for i in range(PART):
+        for i in range(count):
             test = in_row
             if columns is not None:
                 column = e(f"add i32 {self.part}, {i}")
                 test = e(f"and i1 {test}, {e(f'icmp slt i32 {column}, {columns}')}")
-            here = e(f"getelementptr i16, {GLOBAL} {address}, i64 {extra // 2 + i}")
+            here = e(f"getelementptr {kind}, {GLOBAL} {address}, i64 {extra // self.item + i}")
             here = e(f"select i1 {test}, {GLOBAL} {here}, {GLOBAL} {self.memory}")
-            read = e(f"load i16, {GLOBAL} {here}, align 2, !invariant.load !0")
-            word = e(f"select i1 {test}, i16 {read}, i16 0")
-            vector = e(f"insertelement <8 x i16> {vector}, i16 {word}, i64 {i}")
-        place = e(
-            f"add i32 {e(f'add i32 {target}, {self.place}')}, {number * self.rows_per_pass * LINE}"
-        )
+            read = e(f"load {kind}, {GLOBAL} {here}, align {self.item}, !invariant.load !0")
+            word = e(f"select i1 {test}, {kind} {read}, {kind} 0")
+            vector = e(f"insertelement <{count} x {kind}> {vector}, {kind} {word}, i64 {i}")
+        place = e(f"add i32 {target}, {self.place}")
+        place = e(f"add i32 {place}, {number * self.rows_per_pass * LINE}")
         there = e(f"inttoptr i32 {place} to {SHARED}")
-        self.r.lines.append(f"  store <8 x i16> {vector}, {SHARED} {there}, align 16")
+        self.r.lines.append(f"  store <{count} x {kind}> {vector}, {SHARED} {there}, align 16")
 
     def _asm(self, text: str, constraints: str, arguments: str) -> None:
         self.r.assembly(text, constraints, arguments)
@@ -211,14 +216,17 @@ def assembly(
     tied: list[str],
     inputs: list[tuple[str, str, str]],  # kind, constraint, value
     count: int,
+    kind: str = "float",
+    has_effects: bool = True,
 ) -> list[str]:
-    """Assembly with ``count`` floats as results, changed in place where tied."""
-    kinds = "{ " + ", ".join(["float"] * count) + " }"
-    constraints = ["=f"] * count + [c for _, c, _ in inputs]
-    constraints += [str(i) for i in range(len(tied))] + ["~{memory}"]
-    arguments = [f"{kind} {v}" for kind, _, v in inputs] + [f"float {v}" for v in tied]
+    """Assembly with ``count`` numbers as results, changed in place where tied."""
+    kinds = "{ " + ", ".join([kind] * count) + " }"
+    constraints = ["=f" if kind == "float" else "=r"] * count + [c for _, c, _ in inputs]
+    constraints += [str(i) for i in range(len(tied))] + ["~{memory}"] * has_effects
+    arguments = [f"{k} {v}" for k, _, v in inputs] + [f"{kind} {v}" for v in tied]
     text = "\\0A".join(lines)
+    effect = "sideeffect " if has_effects else ""
     found = r._emit(
-        f'call {kinds} asm sideeffect "{text}", "{",".join(constraints)}"({", ".join(arguments)})'
+        f'call {kinds} asm {effect}"{text}", "{",".join(constraints)}"({", ".join(arguments)})'
     )
     return [r._emit(f"extractvalue {kinds} {found}, {i}") for i in range(count)]

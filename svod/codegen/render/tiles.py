@@ -2,8 +2,8 @@
 
 ``emit_tile`` writes the loop of one TILE node into a renderer and returns the names of the thread's
 sums. Rows, columns or depths past the end are read as zeros. ``fma``: two buffers in shared memory;
-while one is used, the next is on its way through registers. ``bf16``/``f16``: asynchronous copies
-into four buffers in the layout the tensor cores read, one warpgroup per 64 rows.
+while one is used, the next is on its way through registers. ``wgmma`` and ``mma``: asynchronous
+copies into a ring of panels in the layout the tensor cores read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from svod.codegen.render.panels import COMMIT, Panel, assembly, place_of
+from svod.codegen.render.panels import COMMIT, LINE, Panel, assembly, place_of
 from svod.ir.node import UOp
 from svod.optimize.gpu_tile import Axes
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from svod.codegen.render.nvptx import NvptxRenderer
 
 THREADS = 256
-STAGES = 4
 PAD = 4  # floats after each row of a float32 buffer, against bank conflicts
 _GLOBAL, _SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
 
@@ -43,9 +42,40 @@ class Operand:
         return self.depth[-1][1] == 1
 
 
+@dataclass(frozen=True, slots=True)
+class Element:
+    """What tensor cores multiply, and what they sum in."""
+
+    name: str
+    item: int  # bytes
+    total: str = "f32"
+
+    @property
+    def depth(self) -> int:
+        """Of one instruction: 32 bytes."""
+        return 32 // self.item
+
+    @property
+    def kind(self) -> str:
+        return "float" if self.total == "f32" else "i32"
+
+    @property
+    def zero(self) -> str:
+        return "0.0" if self.total == "f32" else "0"
+
+
+ELEMENTS = {
+    "bf16": Element("bf16", 2),
+    "f16": Element("f16", 2),
+    "tf32": Element("tf32", 4),
+    "s8": Element("s8", 1, "s32"),
+    "u8": Element("u8", 1, "s32"),
+}
+
+
 def emit_tile(r: NvptxRenderer, node: UOp) -> list[str]:
     """The loop of a tile; returns the sums of this thread in the order of the pieces."""
-    kind, rows, columns, step, m, n, k, *layout = node.arg[1:]
+    kind, rows, columns, step, stages, m, n, k, *layout = node.arg[1:]
     a_outer, a_depth, a_wide, b_outer, b_depth, b_wide = layout
     values = [r._value(s) for s in node.src[2:]]
     a = Operand(
@@ -60,14 +90,19 @@ def emit_tile(r: NvptxRenderer, node: UOp) -> list[str]:
         r.widest = 16
     if kind == "fma":
         return _Fma(r, a, b, k, step).emit()
-    return _Wgmma(r, a, b, k, step, kind).emit()
+    unit, _, element = kind.partition(".")
+    loop = _Wgmma if unit == "wgmma" else _Mma
+    return loop(r, a, b, k, step, stages, ELEMENTS[element]).emit()
 
 
 class CountedLoop:
     """A loop over steps that changes values: open from its making to ``end``."""
 
-    def __init__(self, r: NvptxRenderer, steps: int, first: list[str], kind: str = "float") -> None:
-        self.r, self.steps, self.first, self.kind = r, steps, first, kind
+    def __init__(
+        self, r: NvptxRenderer, steps: int, first: list[str], kinds: list[str] | None = None
+    ) -> None:
+        self.r, self.steps, self.first = r, steps, first
+        self.kinds = kinds or ["float"] * len(first)
         r.blocks += 1
         self.number = r.blocks
         self.before = r.block
@@ -86,8 +121,7 @@ class CountedLoop:
         test = r._emit(f"icmp ult i32 {following}, {self.steps}")
         inside = r.block
         names = [("i32", self.counter, "0", following)]
-        changed = zip(self.values, self.first, values, strict=True)
-        names += [(self.kind, name, old, new) for name, old, new in changed]
+        names += zip(self.kinds, self.values, self.first, values, strict=True)
         for i, (kind, name, old, new) in enumerate(names):
             text = f"phi {kind} [ {old}, %{self.before} ], [ {new}, %{inside} ]"
             r.lines[self.place + i] = f"  {name} = {text}"
@@ -235,58 +269,47 @@ class _Fma:
         return sums
 
 
-class _Wgmma:
-    """Halves on Hopper's tensor cores: each of two warpgroups has 64 rows of the tile."""
+class _TensorCores:
+    """What both units share: panels of the two operands in a ring of stages."""
 
     def __init__(
-        self, r: NvptxRenderer, a: Operand, b: Operand, k: int, step: int, kind: str
+        self,
+        r: NvptxRenderer,
+        a: Operand,
+        b: Operand,
+        k: int,
+        step: int,
+        stages: int,
+        element: Element,
     ) -> None:
-        self.r, self.k, self.depth, self.kind = r, k, step, kind
+        self.r, self.k, self.depth, self.stages = r, k, step, stages
+        self.element = element
         self.thread = r._register("tid.x")
         self.operands = (a, b)
         self.panels = [
-            Panel(r, o.memory, o.base, o.tile, step, o.outer, o.depth, o.wide, THREADS, self.thread)
+            Panel(
+                r, o.memory, o.base, o.tile, step, o.outer, o.depth, o.wide, THREADS, self.thread,
+                element.item,
+            )
             for o in (a, b)
-        ]
+        ]  # fmt: skip
         self.stage = sum([p.nbytes for p in self.panels])
-        self.count = b.tile // 2  # sums of one thread
+        self.count = a.tile * b.tile // THREADS  # sums of one thread
+        self.left: list[str | None] = []  # rows and columns from the tile's first on
 
-    def emit(self) -> list[str]:
-        r, e = self.r, self.r._emit
-        start = r.dynamic_shared(STAGES * self.stage)
-        a, b = self.panels
-        group = e(f"lshr i32 {self.thread}, 7")
-        mine = e(f"add i32 {start}, {e(f'mul i32 {group}, {a.down(1)}')}")
-        descriptors = [a.descriptor(mine), b.descriptor(e(f"add i32 {start}, {a.nbytes}"))]
-        self.left = []
+    def prepare(self) -> str:
+        """Shared memory, and where this thread copies."""
+        start = self.r.dynamic_shared(self.stages * self.stage)
+        e = self.r._emit
         for o, panel in zip(self.operands, self.panels, strict=True):
             panel.prepare(o.start)
             left = None
             if o.limit % o.tile:
                 left = e(f"trunc i64 {e(f'sub i64 {o.limit}, {o.start}')} to i32")
             self.left.append(left)
-        for stage in range(STAGES - 2):
-            self._copy(str(stage), e(f"add i32 {start}, {stage * self.stage}"))
-        loop = CountedLoop(r, -(-self.k // self.depth), ["0.0"] * self.count)
-        counter = loop.counter
-        self._wait(STAGES - 3)
-        current = e(f"mul i32 {e(f'and i32 {counter}, {STAGES - 1}')}, {self.stage // 16}")
-        current = e(f"zext i32 {current} to i64")
-        sums = self._multiply(loop.values, [e(f"add i64 {d}, {current}") for d in descriptors])
-        ahead = e(f"add i32 {counter}, {STAGES - 2}")
-        buffer = e(f"and i32 {ahead}, {STAGES - 1}")
-        self._copy(ahead, e(f"add i32 {start}, {e(f'mul i32 {buffer}, {self.stage}')}"))
-        sums = assembly(r, ["wgmma.wait_group.sync.aligned 1;"], sums, [], self.count)
-        loop.end(sums)
-        return assembly(r, ["wgmma.wait_group.sync.aligned 0;"], sums, [], self.count)
+        return start
 
-    def _wait(self, pending: int) -> None:
-        """Until a step has arrived for every thread, and its buffer can be read."""
-        text = f"cp.async.wait_group {pending}; fence.proxy.async.shared::cta;"
-        self.r.assembly(text, "~{memory}", "")
-        self.r.barrier()
-
-    def _copy(self, step: str, buffer: str) -> None:
+    def copy(self, step: str, buffer: str) -> None:
         """Start to copy one step of k into a buffer; there is nothing to copy past the end."""
         r, e = self.r, self.r._emit
         start = e(f"mul i32 {step}, {self.depth}")
@@ -300,21 +323,185 @@ class _Wgmma:
         r._join(number)
         r.assembly(COMMIT, "~{memory}", "")
 
-    def _multiply(self, sums: list[str], descriptors: list[str]) -> list[str]:
-        """Start one step of k: an instruction for every sixteen of it."""
+    def buffer(self, start: str, step: str) -> str:
+        """Where a step of k is in the ring."""
         e = self.r._emit
-        count = self.count
+        place = e(f"urem i32 {step}, {self.stages}")
+        return e(f"add i32 {start}, {e(f'mul i32 {place}, {self.stage}')}")
+
+
+class _Wgmma(_TensorCores):
+    """Hopper's tensor cores: each of two warpgroups has 64 rows of the tile."""
+
+    def emit(self) -> list[str]:
+        r, e, ahead = self.r, self.r._emit, self.stages - 2
+        start = self.prepare()
+        a, b = self.panels
+        group = e(f"lshr i32 {self.thread}, 7")
+        mine = e(f"add i32 {start}, {e(f'mul i32 {group}, {a.down(1)}')}")
+        descriptors = [a.descriptor(mine), b.descriptor(e(f"add i32 {start}, {a.nbytes}"))]
+        for stage in range(ahead):
+            self.copy(str(stage), e(f"add i32 {start}, {stage * self.stage}"))
+        kind = self.element.kind
+        zeros, kinds = [self.element.zero] * self.count, [kind] * self.count
+        loop = CountedLoop(r, -(-self.k // self.depth), zeros, kinds)
+        # A step has arrived for every thread once all have waited and met.
+        wait = f"cp.async.wait_group {ahead - 1}; fence.proxy.async.shared::cta;"
+        r.assembly(wait, "~{memory}", "")
+        r.barrier()
+        place = e(f"urem i32 {loop.counter}, {self.stages}")
+        current = e(f"zext i32 {e(f'mul i32 {place}, {self.stage // 16}')} to i64")
+        sums = self._multiply(loop.values, [e(f"add i64 {d}, {current}") for d in descriptors])
+        following = e(f"add i32 {loop.counter}, {ahead}")
+        self.copy(following, self.buffer(start, following))
+        wait = "wgmma.wait_group.sync.aligned"
+        sums = assembly(r, [f"{wait} 1;"], sums, [], self.count, kind)
+        loop.end(sums)
+        return assembly(r, [f"{wait} 0;"], sums, [], self.count, kind)
+
+    def _multiply(self, sums: list[str], descriptors: list[str]) -> list[str]:
+        """Start one step of k: an instruction for every 32 bytes of it."""
+        e = self.r._emit
+        count, element = self.count, self.element
         inputs: list[tuple[str, str, str]] = []
         lines = ["wgmma.fence.sync.aligned;"]
         registers = ", ".join([f"${i}" for i in range(count)])
-        turned = ", ".join([str(p.turned) for p in self.panels])
-        for depth in range(self.depth // 16):
+        options = "1" if element.total == "s32" else "1, 1, 1"
+        if element.item == 2:
+            options += "".join([f", {p.turned}" for p in self.panels])
+        for depth in range(self.depth // element.depth):
             place = count + len(inputs)
             for panel, descriptor in zip(self.panels, descriptors, strict=True):
                 inputs.append(("i64", "l", e(f"add i64 {descriptor}, {panel.step(depth)}")))
             lines.append(
-                f"wgmma.mma_async.sync.aligned.m64n{2 * count}k16.f32.{self.kind}.{self.kind} "
-                f"{{{registers}}}, ${place}, ${place + 1}, 1, 1, 1, {turned};"
+                f"wgmma.mma_async.sync.aligned.m64n{2 * count}k{element.depth}.{element.total}."
+                f"{element.name}.{element.name} {{{registers}}}, ${place}, ${place + 1}, {options};"
             )
         lines.append("wgmma.commit_group.sync.aligned;")
-        return assembly(self.r, lines, sums, inputs, count)
+        return assembly(self.r, lines, sums, inputs, count, element.kind)
+
+
+class _Mma(_TensorCores):
+    """Tensor cores of one warp: 8 warps, two along the rows of the tile, four along the columns.
+
+    A warp has 64 rows and a quarter of the columns. Its part of an operand goes from shared memory
+    into registers by ldmatrix, 16 rows or columns by 32 bytes of k at a time.
+    """
+
+    def emit(self) -> list[str]:
+        r, e, ahead = self.r, self.r._emit, self.stages - 1
+        start = self.prepare()
+        warp = e(f"lshr i32 {self.thread}, 5")
+        rows = e(f"mul i32 {e(f'and i32 {warp}, 1')}, 64")
+        quarter = self.panels[1].outer // 4
+        columns = e(f"mul i32 {e(f'lshr i32 {warp}, 1')}, {quarter}")
+        places = [
+            self._places(self.panels[0], rows, 4, False),
+            self._places(self.panels[1], columns, quarter // 16, True),
+        ]
+        sixteens = (4, quarter // 16)
+
+        def load(buffer: str, depth: int) -> list[list[list[str]]]:
+            bases = (buffer, e(f"add i32 {buffer}, {self.panels[0].nbytes}"))
+            return [
+                [self._fragment(panel, base, place, depth, t) for t in range(count)]
+                for panel, base, place, count in zip(
+                    self.panels, bases, places, sixteens, strict=True
+                )
+            ]
+
+        def wait() -> None:
+            r.assembly(f"cp.async.wait_group {ahead - 1};", "~{memory}", "")
+            r.barrier()
+
+        for stage in range(ahead):
+            self.copy(str(stage), e(f"add i32 {start}, {stage * self.stage}"))
+        wait()
+        first = load(start, 0)
+        words = [w for operand in first for part in operand for w in part]
+        kinds = [self.element.kind] * self.count + ["i32"] * len(words)
+        begin = [self.element.zero] * self.count + words
+        loop = CountedLoop(r, -(-self.k // self.depth), begin, kinds)
+        sums, carried = loop.values[: self.count], iter(loop.values[self.count :])
+        ready = [[[next(carried) for _ in range(4)] for _ in range(count)] for count in sixteens]
+        following = e(f"add i32 {loop.counter}, {ahead}")
+        self.copy(following, self.buffer(start, following))
+        here = self.buffer(start, loop.counter)
+        last = self.depth // self.element.depth - 1
+        for depth in range(last + 1):
+            # What the next products need is on its way before these are made.
+            if depth < last:
+                coming = load(here, depth + 1)
+            else:
+                wait()
+                coming = load(self.buffer(start, e(f"add i32 {loop.counter}, 1")), 0)
+            sums = self._multiply(sums, *ready)
+            ready = coming
+        loop.end([*sums, *[w for operand in ready for part in operand for w in part]])
+        return sums
+
+    def _places(self, panel: Panel, first: str, count: int, is_right: bool) -> list[str]:
+        """Where this lane reads: by steps of depth, or by sixteens across where rows lie there."""
+        e = self.r._emit
+        lane = e(f"and i32 {self.thread}, 31")
+        low = e(f"and i32 {lane}, 7")
+        matrix = e(f"lshr i32 {lane}, 3")
+        bits = [e(f"and i32 {matrix}, 1"), e(f"lshr i32 {matrix}, 1")]
+        # Of the four 8x8 matrices of an operand, which of the two bits counts along k.
+        deep, across = (bits[0], bits[1]) if is_right else (bits[1], bits[0])
+        found = []
+        if panel.along_depth:
+            row = e(f"add i32 {e(f'shl i32 {across}, 3')}, {low}")
+            row = e(f"add i32 {first}, {row}")
+            line = e(f"mul i32 {row}, {LINE}")
+            for step in range(self.depth // self.element.depth):
+                part = e(f"xor i32 {e(f'add i32 {deep}, {2 * step}')}, {low}")
+                found.append(e(f"add i32 {line}, {e(f'shl i32 {part}, 4')}"))
+            return found
+        row = e(f"add i32 {e(f'shl i32 {deep}, 3')}, {low}")
+        line = e(f"mul i32 {row}, {LINE}")
+        start = e(f"add i32 {e(f'lshr i32 {first}, 3')}, {across}")
+        for sixteen in range(count):
+            part = e(f"add i32 {start}, {2 * sixteen}")
+            block = e(f"mul i32 {e(f'lshr i32 {part}, 3')}, {panel.rows * LINE}")
+            inside = e(f"xor i32 {e(f'and i32 {part}, 7')}, {low}")
+            place = e(f"add i32 {block}, {e(f'shl i32 {inside}, 4')}")
+            found.append(e(f"add i32 {line}, {place}"))
+        return found
+
+    def _fragment(
+        self, panel: Panel, base: str, places: list[str], depth: int, sixteen: int
+    ) -> list[str]:
+        """Four registers of one operand."""
+        e = self.r._emit
+        chosen, other = (depth, sixteen) if panel.along_depth else (sixteen, depth)
+        address = e(f"add i32 {base}, {places[chosen]}")
+        turned = "" if panel.along_depth else ".trans"
+        text = (
+            f"ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16 {{$0, $1, $2, $3}}, "
+            f"[$4+{other * 16 * LINE}];"
+        )
+        found = assembly(self.r, [text], [], [("i32", "r", address)], 4, "i32")
+        if self.element.name != "tf32":
+            return found
+        rounded = 'call i32 asm "cvt.rna.tf32.f32 $0, $1;", "=r,r"'
+        return [e(f"{rounded}(i32 {word})") for word in found]
+
+    def _multiply(self, sums: list[str], a: list[list[str]], b: list[list[str]]) -> list[str]:
+        element = self.element
+        name = (
+            f"mma.sync.aligned.m16n8k{element.depth}.row.col.{element.total}."
+            f"{element.name}.{element.name}.{element.total}"
+        )
+        text = f"{name} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, {{$0, $1, $2, $3}};"
+        found: list[str] = []
+        for i, left in enumerate(a):
+            for j, right in enumerate(b):
+                for half in range(2):
+                    place = 4 * (2 * (i * len(b) + j) + half)
+                    inputs = [*left, *right[2 * half : 2 * half + 2]]
+                    words = [("i32", "r", v) for v in inputs]
+                    found += assembly(
+                        self.r, [text], sums[place : place + 4], words, 4, element.kind, False
+                    )
+        return found

@@ -12,12 +12,14 @@ import importlib.util
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from svod.base.errors import CompileError, DeviceError
 from svod.base.hashing import digest
+from svod.base.knobs import codegen_key, knobs
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
@@ -27,7 +29,7 @@ from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
 from svod.ir.node import UOp
-from svod.optimize.gpu import GpuMachine
+from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.rangeify import rangeify
 
 FORMAT: Final = "1"  # changes when the ABI or the way PTX is made does
@@ -58,7 +60,12 @@ class CudaRenderer:
     device = "CUDA"
 
     def __init__(self, machine: GpuMachine) -> None:
-        self.machine = machine
+        self._machine = machine
+
+    @property
+    def machine(self) -> GpuMachine:
+        """The GPU with the units that the knobs allow."""
+        return replace(self._machine, tensor_cores=knobs.tensor_cores, uses_tf32=knobs.tf32)
 
     def code(self, body: UOp) -> GpuKernel:
         return generate_gpu(body, self.machine)
@@ -105,7 +112,7 @@ class CudaCompiler:
         self.arch = arch
 
     def cache_key(self) -> str:
-        return compiler_identity(self.arch)
+        return digest(compiler_identity(self.arch), codegen_key())
 
     def compile(self, spec: ProgramSpec) -> CompiledSpec:
         return CompiledSpec(
@@ -221,7 +228,11 @@ def toolchain(number: int) -> Toolchain:
     owner = context(number)
     facts = owner.facts
     renderer = CudaRenderer(
-        GpuMachine(multiprocessors=facts.multiprocessors, capability=facts.capability)
+        GpuMachine(
+            multiprocessors=facts.multiprocessors,
+            most_shared_bytes=facts.shared_bytes,
+            capability=facts.capability,
+        )
     )
     compiler = CudaCompiler(architecture(facts.capability))
 
