@@ -2,8 +2,10 @@
 
 Out: NumPy makes the capsule over the same bytes, because its deleter is native code that any thread
 may call at any time; the element type and flags are then set to what they really are (NumPy
-has no bfloat16 or 8-bit floats of its own). In: the capsule's struct is read and checked field by
-field, and a storage takes over the duty to call the producer's deleter.
+has no bfloat16 or 8-bit floats of its own), and so is the device where it is a GPU: NumPy never
+looks at the bytes. In: the capsule's struct is read and checked field by field, and a storage takes
+over the duty to call the producer's deleter. Between streams of a GPU whoever hands memory over
+makes the other's stream wait for its own.
 """
 
 from __future__ import annotations
@@ -18,16 +20,19 @@ import numpy as np
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
 from svod.device.buffer import Array, Buffer, Storage
-from svod.device.names import base_key
+from svod.device.names import base_key, device_number
 from svod.dtype import types as dt
 from svod.dtype.convert import to_numpy
 from svod.dtype.types import DType
 
 CPU: Final = 1  # kDLCPU
+CUDA: Final = 2  # kDLCUDA
 CUDA_HOST: Final = 3  # kDLCUDAHost: pinned, but ordinary memory to us
 READ_ONLY: Final = 1  # flag bits of a versioned tensor
 IS_COPIED: Final = 2
 MAJOR_VERSION: Final = 1
+DEFAULT_STREAM: Final = 1  # of CUDA, as the protocol counts
+NO_WAITING: Final = -1
 
 _INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
 _CODES: Final[dict[DType, tuple[int, int]]] = {  # type code and bits, as in dlpack.h
@@ -98,6 +103,8 @@ _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)  # holds the interpreter loc
 
 def dlpack_device(buffer: Buffer) -> tuple[int, int]:
     """DLPack's device type and index of a buffer."""
+    if base_key(buffer.device) == "CUDA":
+        return CUDA, device_number(buffer.device)
     if not buffer.storage.allocator.host_visible:
         raise DeviceError(f"memory of {buffer.device} cannot be shared through DLPack: copy to CPU")
     return CPU, 0
@@ -112,27 +119,54 @@ def to_dlpack(
     dl_device: tuple[int, int] | None = None,
     copy: bool | None = None,
 ) -> Any:  # a capsule, for which Python has no type
-    """A capsule over a row-major tensor; the arguments are those of ``__dlpack__``."""
+    """A capsule over a row-major tensor; the arguments are those of ``__dlpack__``.
+
+    On a GPU the consumer's ``stream`` waits for what computes the values; -1 asks for no waiting.
+    """
     device = dlpack_device(buffer)
-    if stream is not None:
+    if device[0] == CPU and stream is not None:
         raise DeviceError(f"{buffer.device} has no streams: stream must be None, got {stream!r}")
     if dl_device is not None and tuple(dl_device) != device:
         raise BufferError(f"cannot export {buffer.device} memory to DLPack device {dl_device}")
     if math.prod(shape) != buffer.size:
         raise ShapeError(f"shape {shape} does not fit {buffer!r}")
-    storage_type = np.dtype(f"u{buffer.dtype.itemsize}")
-    array = buffer.numpy().view(storage_type).reshape(shape)
-    if copy:
+    if copy and device[0] == CUDA:
+        buffer = buffer.copied()
+    array = _bytes_of(buffer).view(np.dtype(f"u{buffer.dtype.itemsize}")).reshape(shape)
+    if copy and device[0] == CPU:
         array = array.copy()
+    if device[0] == CUDA and stream != NO_WAITING:
+        _let_wait(device[1], stream)
     is_versioned = max_version is not None and max_version[0] >= MAJOR_VERSION
     if not array.flags.writeable and not is_versioned:
         raise BufferError(
             f"{buffer!r} is read-only, which only DLPack 1.0 and newer can say: use copy=True"
         )
-    return _export(array, buffer.dtype, is_versioned, bool(copy))
+    return _export(array, buffer.dtype, device, is_versioned, bool(copy))
 
 
-def _export(array: Array, dtype: DType, is_versioned: bool, is_copied: bool) -> Any:
+def _bytes_of(buffer: Buffer) -> Array:
+    """An array over the memory of a buffer, which keeps it; of a GPU's it is never to be read."""
+    buffer.storage.allocate()
+    start, stop = buffer.byte_range
+    found: Array = np.asarray(buffer.storage)[start:stop]
+    return found
+
+
+def _let_wait(number: int, stream: object) -> None:
+    """Make a stream of others wait for ours; None is the default one, as the protocol says."""
+    from svod.device.cuda.driver import context
+
+    if stream is not None and not isinstance(stream, int):
+        raise DeviceError(f"a CUDA stream is given as a number, not as {stream!r}")
+    if stream == 0:
+        raise DeviceError("stream 0 is ambiguous: 1 is the default stream, 2 that of each thread")
+    context(number).let_wait(stream or DEFAULT_STREAM)
+
+
+def _export(
+    array: Array, dtype: DType, device: tuple[int, int], is_versioned: bool, is_copied: bool
+) -> Any:
     is_read_only = not array.flags.writeable
     if is_versioned and _numpy_is_versioned():
         capsule = array.__dlpack__(max_version=(1, 0))
@@ -143,6 +177,7 @@ def _export(array: Array, dtype: DType, is_versioned: bool, is_copied: bool) -> 
         capsule = array.__dlpack__()
         tensor = _Managed.from_address(_get_pointer(capsule, _NAME)).tensor
     tensor.code, tensor.bits = _CODES[dtype]
+    tensor.device_type, tensor.device_id = device
     return capsule
 
 
@@ -161,16 +196,22 @@ class Imported(NamedTuple):
 
 
 def from_dlpack(source: Any, copy: bool | None = None, device: str = "CPU") -> Imported:
-    """The tensor of an object with ``__dlpack__``, or of a capsule.
+    """The tensor of an object with ``__dlpack__``, or of a capsule, where its memory is.
 
     ``copy=None`` shares the memory if it can, ``True`` never shares, and ``False`` refuses
     what cannot be shared.
     """
     if base_key(device) != "CPU":
         raise DeviceError(f"DLPack tensors are taken over on CPU, not on {device}: copy afterwards")
+    stream = None
     if hasattr(source, "__dlpack_device__"):
-        _check_device(int(source.__dlpack_device__()[0]))
-    producer = _Producer(_capsule(source))
+        kind, number = (int(part) for part in source.__dlpack_device__())
+        _check_device(kind)
+        if kind == CUDA:
+            from svod.device.cuda.driver import context
+
+            stream = context(number).stream  # the producer makes it wait for the values
+    producer = _Producer(_capsule(source, stream))
     return _import(producer, copy, device)
 
 
@@ -204,30 +245,38 @@ class _Producer:
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.deleter and not is_finalizing():  # at the end the module's names are gone
+            if self.tensor is not None and self.tensor.device_type == CUDA:
+                from svod.device.cuda.driver import context
+
+                context(self.tensor.device_id).synchronize()  # our kernels may still read it
             _Deleter(self.deleter)(self.pointer)
 
 
-def _capsule(source: Any) -> Any:
+def _capsule(source: Any, stream: int | None) -> Any:
     if not hasattr(source, "__dlpack__"):
         if type(source).__name__ == "PyCapsule":
             return source
         raise DTypeError(f"{type(source).__name__} has no __dlpack__ method")
+    given = {} if stream is None else {"stream": stream}
     try:
-        return source.__dlpack__(max_version=(MAJOR_VERSION, 1))
+        return source.__dlpack__(max_version=(MAJOR_VERSION, 1), **given)
     except TypeError:  # a producer from before version 1
-        return source.__dlpack__()
+        return source.__dlpack__(**given)
 
 
 def _check_device(kind: int) -> None:
-    if kind not in (CPU, CUDA_HOST):
+    if kind not in (CPU, CUDA, CUDA_HOST):
         raise DeviceError(
-            f"a DLPack tensor on device type {kind} is not host memory: copy it to the CPU first"
+            f"a DLPack tensor on device type {kind} is neither in host memory nor on an NVIDIA "
+            "GPU: copy it to the CPU first"
         )
 
 
 def _import(producer: _Producer, copy: bool | None, device: str) -> Imported:
     tensor: Any = producer.tensor
     _check_device(tensor.device_type)
+    if tensor.device_type == CUDA:
+        device = "CUDA" if tensor.device_id == 0 else f"CUDA:{tensor.device_id}"
     dtype = _DTYPES.get((tensor.code, tensor.bits))
     if dtype is None or tensor.lanes != 1:
         raise DTypeError(
@@ -241,15 +290,19 @@ def _import(producer: _Producer, copy: bool | None, device: str) -> Imported:
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None
     address = (tensor.data or 0) + tensor.byte_offset
     is_aligned = address % dtype.itemsize == 0
-    if copy is not True and is_aligned and (strides is None or _is_row_major(shape, strides)):
+    is_plain = is_aligned and (strides is None or _is_row_major(shape, strides))
+    is_on_gpu = tensor.device_type == CUDA
+    if is_plain and (copy is not True or is_on_gpu):
         nbytes = size * dtype.itemsize
         storage = Storage.wrap(device, nbytes, address, producer, producer.is_read_only)
-        return Imported(Buffer(storage, size, dtype), shape)
-    if copy is False:
+        buffer = Buffer(storage, size, dtype)
+        return Imported(buffer.copied() if copy else buffer, shape)
+    if copy is False or is_on_gpu:
         what = f"strides {strides}" if is_aligned else f"address {address:#x}"
         raise BufferError(
             f"a DLPack tensor of shape {shape} with {what} cannot be shared: "
-            "only row-major, aligned memory can; use copy=None or copy=True"
+            "only row-major, aligned memory can; "
+            + ("make it contiguous first" if is_on_gpu else "use copy=None or copy=True")
         )
     array = _strided(address, dtype, shape, strides)
     buffer = Buffer.from_numpy(array, copy=True, device=device)

@@ -44,3 +44,8 @@ def _canonical_index(name: str) -> str:
         raise DeviceError(f"device {name!r} has index {rest!r}: use a whole number, as in CPU:1")
     number = int(rest)
     return f"{kind.upper()}:{number}" if number else kind.upper()
+
+
+def device_number(name: str) -> int:
+    """Which of several devices of a kind a name means: 1 for CUDA:1, 0 for CUDA."""
+    return int(canonical(name).partition(":")[2] or 0)

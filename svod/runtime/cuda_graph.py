@@ -21,10 +21,9 @@ import numpy as np
 from svod.base.errors import SvodError, UnsupportedError
 from svod.device.buffer import Buffer
 from svod.device.cuda.compiler import CudaProgram
-from svod.device.cuda.device import device_number
 from svod.device.cuda.driver import Context, KernelNodeParams, MemcpyParams
 from svod.device.cuda.driver import context as context_of
-from svod.device.names import base_key
+from svod.device.names import base_key, device_number
 from svod.runtime.executor import check_view, kernel_accesses, launch_dims, memory_range, run_op
 from svod.runtime.flat import FlatPlan
 from svod.runtime.native import Stamps

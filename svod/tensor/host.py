@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.device.names import base_key
 from svod.dtype.casts import cast_array, pack_const
 from svod.dtype.convert import dtype_of, from_numpy, to_numpy
 from svod.dtype.promotion import result_type
@@ -46,12 +47,24 @@ def node_of_data(data: Any, dtype: Any, device: str | None) -> tuple[UOp, str | 
         return node_of_array(data, dtype, device, copy=True)
     if isinstance(data, (list, tuple, range)):
         return node_of_array(_array_of_list(data, dtype), dtype, device, copy=False)
+    if _is_on_gpu(data):
+        found = import_dlpack(data, device, copy=True)
+        return found.uop if dtype is None else B.cast(found.uop, dtype_of(dtype)), found._device
     if isinstance(data, (bytes, bytearray, memoryview)) or hasattr(data, "__array__"):
         array = np.asarray(data) if hasattr(data, "__array__") else np.frombuffer(data, np.uint8)
         return node_of_array(array, dtype, device, copy=True)
     if hasattr(data, "__dlpack__"):
         return node_of_array(np.from_dlpack(data), dtype, device, copy=True)
     raise DTypeError(f"a tensor cannot be made from a {type(data).__name__}: {data!r:.60}")
+
+
+def _is_on_gpu(data: Any) -> bool:
+    """Whether another library holds the data in memory the host cannot see."""
+    if not hasattr(data, "__dlpack_device__"):
+        return False
+    from svod.device.dlpack import CUDA
+
+    return int(data.__dlpack_device__()[0]) == CUDA
 
 
 def _holds_tensors(data: Sequence[Any]) -> bool:
@@ -138,8 +151,11 @@ def import_dlpack(source: Any, device: str | None = None, copy: bool | None = No
 # -- out ---------------------------------------------------------------------------------------
 
 
-def host_array(node: UOp) -> Array | None:
-    """The value of a node that only moves a constant or a filled buffer; else None."""
+def host_array(node: UOp, is_copied: bool = False) -> Array | None:
+    """The value of a node that only moves a constant or a filled buffer; else None.
+
+    Memory that the host cannot see gives None too, or a copy where one is asked for.
+    """
     moves = []
     while node.op in O.MOVEMENT and node.op != O.PAD:
         moves.append(node)
@@ -148,9 +164,12 @@ def host_array(node: UOp) -> Array | None:
         found: Array = np.array(node.arg).astype(to_numpy(node.dtype))
     elif node.op in (O.BUFFER, O.BUFFER_VIEW):
         buffer = buffer_of(node)
-        if buffer is None or not buffer.storage.allocator.host_visible:
+        if buffer is None:
             return None
-        found = buffer.numpy()
+        is_visible = buffer.storage.allocator.host_visible
+        if not is_visible and not is_copied:
+            return None
+        found = buffer.numpy() if is_visible else buffer.copyout()
     else:
         return None
     for move in reversed(moves):
@@ -185,7 +204,7 @@ class Host(Core):
             buffer = buffer_of(self.uop)
             if buffer is not None and not is_symbolic(self.shape):
                 return buffer.copyout().reshape(self.shape)
-            found = host_array(self.uop)
+            found = host_array(self.uop, is_copied=True)
             assert found is not None, "realize() leaves a buffer"
         return np.array(found)
 
@@ -338,6 +357,8 @@ def _shared_buffer(x: Tensor) -> Any:
         x.realize()
     own_memory(x.uop)
     found = buffer_of(x.uop)
+    if found is None and base_key(x.device) == "CUDA":
+        found = buffer_of(x.contiguous().realize().uop)
     if found is None:
         from svod.device.buffer import Buffer
 

@@ -160,6 +160,29 @@ def devices() -> list[Check]:
     ]
 
 
+def gpus() -> list[Check]:
+    """What the CUDA driver says of each GPU, or why there is none."""
+    from svod.base.errors import DeviceError
+    from svod.device.cuda.driver import gpu_facts, version_text
+
+    try:
+        found = gpu_facts()
+    except DeviceError as problem:
+        is_wanted = knobs.device.upper().startswith("CUDA")
+        remedy = "SVOD_DEVICE asks for it" if is_wanted else ""
+        return [Check("gpu", str(problem), not is_wanted, remedy)]
+    checks = []
+    for number, gpu in enumerate(found):
+        capability = ".".join(map(str, gpu.capability))
+        said = (
+            f"CUDA:{number} {gpu.name}, capability {capability}, {gpu.multiprocessors} "
+            f"multiprocessors, {byte_size(gpu.memory_bytes)}, driver for CUDA "
+            f"{version_text(gpu.driver)}"
+        )
+        checks.append(Check("gpu", said, facts=gpu._asdict()))
+    return checks
+
+
 def self_test() -> list[Check]:
     """A small add and a small matmul on the default device, against NumPy."""
     import numpy as np
@@ -188,6 +211,7 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     caches,
     variables,
     devices,
+    gpus,
     self_test,
 )
 

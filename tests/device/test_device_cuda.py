@@ -11,8 +11,8 @@ from svod import Tensor
 from svod.base.errors import CompileError, DeviceError
 from svod.device.cuda import driver as module
 from svod.device.cuda.compiler import architecture
-from svod.device.cuda.device import device_number
 from svod.device.cuda.driver import SIGNATURES, Driver, DriverFault, is_available
+from svod.device.names import device_number
 
 
 class Library:

@@ -12,7 +12,7 @@ import pytest
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
 from svod.device import dlpack
-from svod.device.buffer import Buffer
+from svod.device.buffer import Buffer, Storage
 from svod.device.dlpack import dlpack_device, from_dlpack, to_dlpack
 from svod.dtype import types as dt
 from svod.dtype.convert import to_numpy
@@ -236,9 +236,9 @@ def test_something_without_dlpack_is_refused() -> None:
 def test_a_tensor_of_another_device_is_refused() -> None:
     class OnGpu(Exported):
         def __dlpack_device__(self) -> tuple[int, int]:
-            return 2, 0
+            return 10, 0
 
-    with pytest.raises(DeviceError, match="on device type 2 is not host memory"):
+    with pytest.raises(DeviceError, match="on device type 10 is neither"):
         from_dlpack(OnGpu(counting(), (6,)))
     with pytest.raises(DeviceError, match="are taken over on CPU, not on NULL"):
         from_dlpack(np.zeros(3), device="NULL")
@@ -279,3 +279,31 @@ def test_torch_both_ways() -> None:
     back = torch.from_dlpack(Exported(found.buffer, found.shape))
     assert back.data_ptr() == tensor.data_ptr()
     assert back.tolist() == tensor.tolist()
+
+
+# -- GPUs --------------------------------------------------------------------------------------
+
+
+def on_gpu(number: int = 0, dtype: dt.DType = dt.bfloat16) -> Buffer:
+    """A buffer over an address that is never touched, as memory of a GPU is not by the host."""
+    storage = Storage.wrap(f"CUDA:{number}", 4096, 0x7F0000000000, object())
+    return Buffer(storage, 24, dtype, offset=64)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_memory_of_a_gpu_is_exported_with_its_device(number: int) -> None:
+    buffer = on_gpu(number)
+    assert dlpack_device(buffer) == (2, number)
+    capsule = to_dlpack(buffer, (4, 6), stream=-1)
+    tensor = dlpack._Managed.from_address(dlpack._get_pointer(capsule, b"dltensor")).tensor
+    assert (tensor.device_type, tensor.device_id) == (2, number)
+    assert tensor.data + tensor.byte_offset == 0x7F0000000040
+    assert (tensor.code, tensor.bits, tensor.ndim) == (4, 16, 2)
+    assert tensor.shape[:2] == [4, 6]
+
+
+def test_streams_are_numbers_and_zero_is_ambiguous() -> None:
+    with pytest.raises(DeviceError, match="ambiguous"):
+        to_dlpack(on_gpu(), (24,), stream=0)
+    with pytest.raises(DeviceError, match="as a number"):
+        to_dlpack(on_gpu(), (24,), stream="default")

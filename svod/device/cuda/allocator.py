@@ -1,9 +1,10 @@
 """GPU memory, stream-ordered: blocks come from the driver's pool and go back to it.
 
 All copies go through the context's one stream. A copy from the host returns when the host's array
-may be changed again, a copy to the host when the bytes are there; copies between blocks of one
-GPU only take their place in the stream. Where memory runs out, both pools are emptied and the
-request is tried again; then it is an AllocationError, and everything stays usable.
+may be changed again, which is before the GPU has the bytes; a copy to the host when the bytes are
+there; copies between blocks of one GPU only take their place in the stream. Where memory runs out,
+both pools are emptied and the request is tried again; then it is an AllocationError, and
+everything stays usable.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import ClassVar, Final
 
 from svod.device.allocator import Allocator, Block, Bytes
 from svod.device.cuda.driver import OUT_OF_MEMORY, Context, DriverFault
+from svod.device.cuda.pinned import PinnedRing
 
 GRANULE: Final = 512  # bytes: what the driver aligns blocks to
 LARGE: Final = 2 << 20
@@ -26,6 +28,7 @@ class CudaAllocator(Allocator):
     def __init__(self, device: str, context: Context) -> None:
         super().__init__(device, pool_bytes=context.facts.memory_bytes // 4)
         self.context = context
+        self._ring = PinnedRing(context)
 
     def size_class(self, nbytes: int) -> int:
         unit = GRANULE if nbytes < LARGE else LARGE
@@ -48,18 +51,10 @@ class CudaAllocator(Allocator):
         self.context.use().call("cuMemFreeAsync", block.address, self.context.stream)
 
     def read(self, address: int, into: Bytes) -> None:
-        context = self.context
-        context.use().call(
-            "cuMemcpyDtoHAsync_v2", into.ctypes.data, address, into.nbytes, context.stream
-        )
-        context.synchronize()
+        self._ring.read(address, into)
 
     def write(self, address: int, data: Bytes) -> None:
-        context = self.context
-        context.use().call(
-            "cuMemcpyHtoDAsync_v2", address, data.ctypes.data, data.nbytes, context.stream
-        )
-        context.synchronize()  # the array may be pinned memory, which the driver reads later
+        self._ring.write(address, data)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Bytes between two places of this GPU, in the order of the stream."""

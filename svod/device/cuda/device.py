@@ -7,15 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from svod.device.device import Device
-from svod.device.names import canonical
+from svod.device.names import device_number
 
 if TYPE_CHECKING:
     from svod.device.device import Toolchain
-
-
-def device_number(name: str) -> int:
-    """Which GPU a device name means."""
-    return int(canonical(name).partition(":")[2] or 0)
 
 
 def make_device(name: str) -> Device:

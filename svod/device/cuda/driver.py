@@ -66,6 +66,19 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     # code
     "cuModuleLoadDataEx": (_out, c_void_p, c_uint, POINTER(c_int), POINTER(c_void_p)),
     "cuModuleUnload": (c_void_p,),
+    "cuLinkCreate_v2": (c_uint, POINTER(c_int), POINTER(c_void_p), _out),
+    "cuLinkAddData_v2": (
+        c_void_p,
+        c_int,
+        c_void_p,
+        c_size_t,
+        c_char_p,
+        c_uint,
+        POINTER(c_int),
+        POINTER(c_void_p),
+    ),
+    "cuLinkComplete": (c_void_p, _out, _size),
+    "cuLinkDestroy": (c_void_p,),
     "cuModuleGetFunction": (_out, c_void_p, c_char_p),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuFuncGetAttribute": (_integer, c_int, c_void_p),
@@ -101,10 +114,12 @@ CAPABILITY_MAJOR, CAPABILITY_MINOR, MAX_SHARED_OPTIN = 75, 76, 97
 # Function attributes.
 FUNCTION_SHARED, FUNCTION_LOCAL, FUNCTION_REGISTERS, FUNCTION_DYNAMIC_SHARED = 1, 3, 4, 8
 POOL_RELEASE_THRESHOLD = 4
+WITHOUT_TIMING = 2  # of an event
 NON_BLOCKING = 1  # of a stream: no ordering with the legacy default stream
 # Options of the loader.
 _INFO_LOG, _INFO_SIZE, _ERROR_LOG, _ERROR_SIZE = 3, 4, 5, 6
 _LOG_BYTES = 16 << 10
+_IS_PTX = 1  # kind of what the linker is given
 
 
 class KernelNodeParams(ctypes.Structure):
@@ -240,6 +255,25 @@ class Driver:
             raise DriverFault(f"{fault.message}\n{said}", fault.code) from None
         return int(found.value or 0)
 
+    def assemble(self, ptx: bytes) -> bytes:
+        """The machine code of PTX for the current GPU; the error shows what was wrong."""
+        log = ctypes.create_string_buffer(_LOG_BYTES)
+        options = (c_int * 2)(_ERROR_LOG, _ERROR_SIZE)
+        values = (c_void_p * 2)(ctypes.addressof(log), _LOG_BYTES)
+        link = c_void_p()
+        self.call("cuLinkCreate_v2", 2, options, values, byref(link))
+        try:
+            text = ctypes.create_string_buffer(ptx)
+            self.call("cuLinkAddData_v2", link, _IS_PTX, text, len(text), b"", 0, None, None)
+            code, size = c_void_p(), c_size_t()
+            self.call("cuLinkComplete", link, byref(code), byref(size))
+            return ctypes.string_at(code.value or 0, size.value)
+        except DriverFault as fault:
+            said = log.value.decode(errors="replace").strip()
+            raise DriverFault(f"{fault.message}\n{said}", fault.code) from None
+        finally:
+            self.call("cuLinkDestroy", link)
+
     def elapsed_ms(self, start: int, stop: int) -> float:
         """Milliseconds between two events that have happened."""
         found = c_float()
@@ -273,8 +307,8 @@ def driver() -> Driver:
     version = found.integer("cuDriverGetVersion")
     if version < OLDEST_DRIVER:
         raise DeviceError(
-            f"the CUDA driver is for CUDA {_version(version)}; "
-            f"{_version(OLDEST_DRIVER)} or newer is needed: update NVIDIA's driver"
+            f"the CUDA driver is for CUDA {version_text(version)}; "
+            f"{version_text(OLDEST_DRIVER)} or newer is needed: update NVIDIA's driver"
         )
     if found.integer("cuDeviceGetCount") == 0:
         raise DeviceError("CUDA is not available: the driver sees no GPU; use device CPU")
@@ -297,7 +331,8 @@ def gpu_facts() -> list[GpuFacts]:
     return [found.facts(found.integer("cuDeviceGet", n)) for n in range(count)]
 
 
-def _version(number: int) -> str:
+def version_text(number: int) -> str:
+    """A version as the driver counts, as people write it."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -336,6 +371,14 @@ class Context:
             self.driver.call("cuCtxSetCurrent", self.handle)
             _current.context = self
         return self.driver
+
+    def let_wait(self, stream: int) -> None:
+        """Make another stream wait for everything that was started on ours."""
+        driver = self.use()
+        event = driver.handle("cuEventCreate", WITHOUT_TIMING)
+        driver.call("cuEventRecord", event, self.stream)
+        driver.call("cuStreamWaitEvent", stream, event, 0)
+        driver.call("cuEventDestroy_v2", event)  # the driver keeps it until it has happened
 
     def synchronize(self) -> None:
         """Wait for everything that was started."""
