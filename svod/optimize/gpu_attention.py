@@ -191,21 +191,25 @@ def _with_scores(
     rows = [r for r in outputs if r in query.ranges and r not in key.ranges]
     columns = [r for r in outputs if r in value.ranges and r not in query.ranges | key.ranges]
     rows = [r for r in rows if r not in value.ranges]
-    if len(rows) != 1 or len(columns) != 1:
+    if len(columns) != 1 or any(r.src[0].op != O.CONST for r in (*outputs, keys, depth)):
         return None
-    row, column = rows[0], columns[0]
-    sizes = (row, column, keys, depth, *outputs)
-    if any(r.src[0].op != O.CONST for r in sizes):
-        return None
+    # Heads that share their keys look like rows too: the longest axis the masks agree with is it.
+    for row in sorted(rows, key=extent, reverse=True):
+        steps = _steps(parts, row, columns[0], keys)
+        if steps is not None:
+            return Attention(reduction, query, key, value, steps, row, columns[0], keys, depth)
+    return None
+
+
+def _steps(parts: list[_Part], row: UOp, column: UOp, keys: UOp) -> tuple[Step, ...] | None:
+    """The operations between the product and the softmax; None where one is of another kind."""
     steps = []
     for part in parts:
         step = _step(part, row, keys)
-        if step is None:
-            return None
-        if isinstance(step, Added | Kept) and column in step.memory.base.ranges:
+        if step is None or (isinstance(step, Added | Kept) and column in step.memory.base.ranges):
             return None
         steps.append(step)
-    return Attention(reduction, query, key, value, tuple(steps), row, column, keys, depth)
+    return tuple(steps)
 
 
 _Part: TypeAlias = tuple[UOp, UOp]  # a node of the chain and which of its sources is the chain

@@ -146,7 +146,7 @@ def heads(rows: int = 512, keys: int = 512, width: int = 128) -> tuple[Tensor, T
     )
 
 
-@pytest.mark.parametrize("form", ["plain", "causal", "added", "kept", "triangle"])
+@pytest.mark.parametrize("form", ["plain", "causal", "added", "kept", "triangle", "groups"])
 def test_attention_is_one_kernel(form: str, tmp_path: Path) -> None:
     q, k, v = heads()
     scores = q @ k.transpose(-1, -2) * 0.1
@@ -159,6 +159,9 @@ def test_attention_is_one_kernel(form: str, tmp_path: Path) -> None:
     elif form == "kept":
         mask = stored(2, 1, 1, 512, dtype=dt.bool_)
         found = q.scaled_dot_product_attention(k, v, attn_mask=mask)
+    elif form == "groups":
+        k, v = (stored(2, 2, 512, 128, dtype=HALF) for _ in range(2))
+        found = q.scaled_dot_product_attention(k, v, is_causal=True, enable_gqa=True)
     else:
         lower = svod.ones(512, 512).tril()
         found = scores.masked_fill(lower == 0, float("-inf")).softmax(-1) @ v

@@ -153,8 +153,19 @@ def test_a_row_without_keys_is_no_number() -> None:
     assert np.linalg.norm(rest - wanted) / np.linalg.norm(wanted) < 6e-3
 
 
-def test_large_scores_stay_finite() -> None:
-    q, k, v = (t * 40 for t in draw("bfloat16", (2, 128, 64), (2, 512, 64), (2, 512, 64)))
+@pytest.mark.parametrize("low", [-1e9, -1e30, -3e38])
+def test_masks_of_large_finite_numbers(low: float) -> None:
+    q, k, v = draw("bfloat16", (3, 300, 64), (3, 300, 64), (3, 300, 64))
+    mask = np.where(triangle(300, 300), 0, low).astype(np.float32)
+    x, y, z, given = (Tensor(t).realize() for t in (q, k, v, mask))
+    scores = (x @ y.transpose(-1, -2)).float() * 0.125 + given
+    check(scores.softmax(-1).cast("bfloat16") @ z, exact(q, k, v, triangle(300, 300)), "bfloat16")
+
+
+@pytest.mark.parametrize("factor", [40, 1e5])
+def test_large_scores_stay_finite(factor: float) -> None:
+    arrays = draw("bfloat16", (2, 128, 64), (2, 512, 64), (2, 512, 64))
+    q, k, v = ((t * factor).astype(t.dtype) for t in arrays)
     x, y, z = (Tensor(t).realize() for t in (q, k, v))
     found = x.scaled_dot_product_attention(y, z).numpy().astype(np.float64)
     wanted = exact(q, k, v)

@@ -451,7 +451,6 @@ class _Attention:
     def _softmax(self, scores: list[str], state: _State) -> tuple[list[str], list[str]]:
         """Scores become weights; also returns what older sums shrink by."""
         e = self.e
-        factor = _float(self.factor)
         weights: list[str] = [""] * SCORES
         shrink = []
         for half in range(2):
@@ -462,15 +461,19 @@ class _Attention:
             # Where all is minus infinity, weights are zero rather than no numbers.
             nothing = e(f"fcmp oeq float {top}, {MINUS}")
             usable = e(f"select i1 {nothing}, float 0.0, float {top}")
-            minus = e(f"fneg float {e(f'fmul float {usable}, {factor}')}")
-            fade = self.power(self.call("llvm.fma.f32", old, factor, minus))
+            fade = self._weight(old, usable)
             for i in places:
-                weights[i] = self.power(self.call("llvm.fma.f32", scores[i], factor, minus))
+                weights[i] = self._weight(scores[i], usable)
             sums = self._fold("", [weights[i] for i in places])
             state.total[half] = self.call("llvm.fma.f32", state.total[half], fade, sums)
             state.largest[half] = top
             shrink.append(fade)
         return weights, shrink
+
+    def _weight(self, score: str, largest: str) -> str:
+        """The exponential; the difference comes first, so that it is exact for large scores."""
+        apart = self.e(f"fsub float {score}, {largest}")
+        return self.power(self.e(f"fmul float {apart}, {_float(self.factor)}"))
 
     def _fold(self, name: str, values: list[str]) -> str:
         """In four chains."""
