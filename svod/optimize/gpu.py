@@ -117,7 +117,7 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
         axes = [(r, idiv(size, copies)) if r is kept else (r, size) for r, size in axes]
         applied.append(Opt("UPCAST", kept.arg.id, copies))
     total = _product([size for _, size in axes])
-    threads = min(BLOCK, _power_above(total.vmax))
+    threads = min(machine.block, _power_above(total.vmax))
     place, inside = _spread(total, "g0", "l0", threads)
     applied.append(Opt("LOCAL", free[-1].arg.id, threads))
     values = _unflatten(place, axes)
@@ -309,7 +309,7 @@ def _row_threads(vectors: int, rows: int, machine: GpuMachine) -> int:
     """Threads that share a row: four vectors each, or more threads where rows are few."""
     most = min(machine.threads, _power_above(vectors))
     busy = machine.multiprocessors * FULL_THREADS // max(rows, 1)
-    wanted = max(vectors // UNROLL, busy, 1)
+    wanted = max(vectors // machine.row_vectors, busy, 1)
     return min(most, _power_above(wanted))
 
 

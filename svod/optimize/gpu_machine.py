@@ -1,8 +1,10 @@
-"""What the loop choices need to know of a GPU, and which of its units they may use."""
+"""What the loop choices need to know of a GPU, which of its units they may use, and by how much
+work a thread or a block is given. ``variants`` are other amounts, for a search to time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,9 @@ class GpuMachine:
     capability: tuple[int, int] = (9, 0)
     tensor_cores: str = "auto"  # or "mma", without Hopper's own, or "none"
     uses_tf32: bool = False  # whether float32 products may be rounded to 11 bits
+    block: int = 256  # threads of a block whose threads do not talk to each other
+    row_vectors: int = 4  # vectors of a row that one thread reduces
+    tile_columns: int = 0  # of a tile on tensor cores; 0 chooses
 
     @property
     def has_wgmma(self) -> bool:
@@ -26,3 +31,12 @@ class GpuMachine:
     @property
     def has_mma(self) -> bool:
         return self.capability >= (8, 0) and self.tensor_cores != "none"
+
+    def variants(self) -> Iterator[GpuMachine]:
+        """The same GPU with one amount changed."""
+        for block in (128, 512, 1024):
+            yield replace(self, block=block)
+        for vectors in (1, 2, 8, 16):
+            yield replace(self, row_vectors=vectors)
+        for columns in (64, 128, 256):
+            yield replace(self, tile_columns=columns)

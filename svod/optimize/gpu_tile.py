@@ -235,7 +235,7 @@ def _shape(
     best: tuple[float, int, int] = (0.0, 64, 2)
     for width, speed in ((256, 1.0), (128, 0.85), (64, 0.6)):
         stages = min(MOST_STAGES, (machine.most_shared_bytes - 1024) // ((128 + width) * LINE))
-        if stages < LEAST_STAGES:
+        if stages < LEAST_STAGES or machine.tile_columns not in (0, width):
             continue
         blocks = -(-rows // 128) * -(-columns // width) * batch
         rounds = -(-blocks // processors)

@@ -118,8 +118,16 @@ def _make(
     if on_cpu:
         requests = _cpu_requests(bodies, device, config, values)
     else:
+        if config.strategy is Strategy.BEAM and base_key(device.name) == "CUDA":
+            from svod.runtime.gpu_search import search_on_gpu
+
+            search_on_gpu(bodies, device, values)
         requests = [_request(body, device) for body in bodies]
-    keys = [(program_key(r.program), compiler) for r in requests]
+    choice = getattr(device.renderer, "choice_of", None)
+    keys = [
+        (program_key(r.program), compiler if choice is None else f"{compiler} {choice(body)}")
+        for body, r in zip(bodies, requests, strict=True)
+    ]
     found = {key: programs.get(key) for key in dict.fromkeys(keys)}
     wanted = {k: r for k, r in zip(keys, requests, strict=True) if found[k] is None}
     if wanted:

@@ -21,6 +21,8 @@ GOOD = {
     "SVOD_MEMORY_PLANNER": ("pool", "remap"),
     "SVOD_OPTIMIZE": ("0", False),
     "SVOD_BF16_DOT": ("0", False),
+    "SVOD_TENSOR_CORES": ("mma", "mma"),
+    "SVOD_TF32": ("1", True),
     "SVOD_VERIFY": ("yes", True),
     "SVOD_BEAM": ("4", 4),
     "SVOD_ORIGINS": ("0", False),
@@ -36,6 +38,8 @@ BAD = {
     "SVOD_MEMORY_PLANNER": ["clever"],
     "SVOD_OPTIMIZE": ["x"],
     "SVOD_BF16_DOT": ["half"],
+    "SVOD_TENSOR_CORES": ["wgmma"],
+    "SVOD_TF32": ["maybe"],
     "SVOD_VERIFY": ["x"],
     "SVOD_BEAM": ["-2", "wide"],
     "SVOD_TUNED": ["x"],
@@ -182,7 +186,8 @@ def test_many_threads_leave_no_scope_behind() -> None:
 
 def test_every_knob_that_affects_codegen_changes_the_key_and_no_other_does() -> None:
     base = codegen_key()
-    assert base == "optimize=True;bf16_dot=True;beam=0;tuned=True"
+    units = "tensor_cores='auto';tf32=False"
+    assert base == f"optimize=True;bf16_dot=True;{units};beam=0;tuned=True"
     for knob in all_knobs():
         text, value = GOOD[knob.name]
         assert value != knob.default

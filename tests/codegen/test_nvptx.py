@@ -209,3 +209,14 @@ def test_what_follows_attention_is_in_its_kernel_or_after_it(tmp_path: Path) -> 
     found = kernels(mixed @ w.T)
     assert len(found) == 2
     assemble([ptx(code) for code in found], tmp_path)
+
+
+def test_every_form_a_search_times_assembles(tmp_path: Path) -> None:
+    x, half = stored(2048, 2048), stored(2048, 2048, dtype=HALF)
+    texts = []
+    for result in (x * 2 + 1, x.softmax(-1), half @ half):
+        (body,) = bodies(result)
+        forms = {generate_gpu(body, m).kernel: m for m in (GpuMachine(), *GpuMachine().variants())}
+        assert len(forms) > 1
+        texts += [ptx(generate_gpu(body, m)) for m in forms.values()]
+    assemble(texts, tmp_path)

@@ -63,6 +63,7 @@ class CudaRenderer:
 
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
+        self.chosen: dict[str, GpuMachine] = {}  # what searches found, by the body's hash
 
     @property
     def machine(self) -> GpuMachine:
@@ -70,7 +71,19 @@ class CudaRenderer:
         return replace(self._machine, tensor_cores=knobs.tensor_cores, uses_tf32=knobs.tf32)
 
     def code(self, body: UOp) -> GpuKernel:
-        return generate_gpu(body, self.machine)
+        machine = self.machine
+        found = self.chosen.get(body.content_hash)
+        if found is not None:  # amounts were searched for, units are what the knobs say now
+            units = (machine.tensor_cores, machine.uses_tf32)
+            machine = replace(found, tensor_cores=units[0], uses_tf32=units[1])
+        return generate_gpu(body, machine)
+
+    def choice_of(self, body: UOp) -> str:
+        """What a search chose for a kernel, as a part of keys; empty where there was none."""
+        found = self.chosen.get(body.content_hash)
+        if found is None:
+            return ""
+        return f"{found.block} {found.row_vectors} {found.tile_columns}"
 
     def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
         return spec_of(self.code(ast))
