@@ -1,9 +1,9 @@
 """CUDA: kernels to LLVM IR, LLVM IR to PTX by llvmlite, PTX to machine code by the driver.
 
-PTX is kept in the object store under its source, the compiler and the architecture, and so is the
-driver's machine code, under the PTX, the driver and the GPU's kind. Kernels take wide accesses to
-be aligned; where an argument is not, a second form of the kernel without wide accesses is made and
-used.
+PTX is kept in the object store under its source, the compiler and the architecture; the driver
+keeps the machine code it makes in its own cache, which lies in our folder. Kernels take wide
+accesses to be aligned; where an argument is not, a second form of the kernel without wide accesses
+is made and used.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ FORMAT: Final = "1"  # changes when the ABI or the way PTX is made does
 PTX_VERSION: Final = "ptx80"
 # What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
 ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
-# Modules through LLVM, PTX from the store, machine code from the store.
-counters = {"compiled": 0, "loaded": 0, "binaries": 0}
+counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
 _NEEDS = re.compile(r"^; align (\d+) shared (\d+)$", re.MULTILINE)
 
 
@@ -142,10 +141,9 @@ class CudaModule:
 
     def __init__(self, owner: Context, code: bytes) -> None:
         self.context = owner
-        self.code = code  # PTX
-        binary = binary_for(owner, code)
+        self.code = code
         with span("load"):
-            self.handle = owner.use().load_module(binary)
+            self.handle = owner.use().load_module(code)
 
     def function(self, name: str, shared: int) -> int:
         """A kernel that may be launched with this much shared memory."""
@@ -280,35 +278,6 @@ def ptx_for(source: str, arch: str) -> bytes:
     if store is not None:
         store.put(key, text)
     return text
-
-
-def binary_for(owner: Context, ptx: bytes) -> bytes:
-    """The machine code of PTX: from the store, or made by the driver and stored."""
-    driver = owner.use()
-    store = object_store()
-    if store is None:
-        return driver.assemble(ptx)
-    facts = owner.facts
-    key = digest("machine code", ptx.decode(), driver_identity(facts.driver), str(facts.capability))
-    with span("object store"):
-        found = store.get(key)
-    if found is not None:
-        counters["binaries"] += 1
-        return found
-    with span("assemble"):
-        made = driver.assemble(ptx)
-    store.put(key, made)
-    return made
-
-
-@cache
-def driver_identity(version: int) -> str:
-    """The driver that makes machine code: what it is for, and its own release where it is told."""
-    try:
-        release = Path("/proc/driver/nvidia/version").read_text().splitlines()[0]
-    except (OSError, IndexError):
-        release = ""
-    return f"{version} {release}"
 
 
 @cache
