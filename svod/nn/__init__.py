@@ -4,7 +4,13 @@ from svod.nn import functional, init, optim, state
 from svod.nn.activations import *  # noqa: F403
 from svod.nn.activations import __all__ as _functions
 from svod.nn.attention import MultiheadAttention
-from svod.nn.containers import ModuleDict, ModuleList, Sequential
+from svod.nn.containers import (
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
 from svod.nn.convolution import (
     Conv1d,
     Conv2d,
@@ -42,6 +48,13 @@ from svod.nn.pooling import (
     MaxPool3d,
 )
 from svod.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from svod.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 __all__ = [
     "GRU", "LSTM", "RNN", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
@@ -50,6 +63,9 @@ __all__ = [
     "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Dropout", "Embedding",
     "Flatten", "GRUCell", "GroupNorm", "Identity", "InstanceNorm1d", "InstanceNorm2d",
     "InstanceNorm3d", "LSTMCell", "LayerNorm", "Linear", "MaxPool1d", "MaxPool2d", "MaxPool3d",
-    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "RMSNorm", "RNNCell",
-    "Sequential", "Unflatten", "functional", "inference", "init", "optim", "state", *_functions,
+    "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "ParameterDict",
+    "ParameterList", "RMSNorm", "RNNCell",
+    "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
+    "TransformerEncoder", "TransformerEncoderLayer", "Unflatten", "functional", "inference", "init",
+    "optim", "state", *_functions,
 ]  # fmt: skip

@@ -6,10 +6,13 @@ from math import sqrt
 from typing import Any
 
 from svod.base.errors import ShapeError
+from svod.dtype import types as dt
 from svod.nn import init
 from svod.nn.layers import Linear, parameter
 from svod.nn.module import Module
+from svod.tensor.creation import ones
 from svod.tensor.elementwise import select
+from svod.tensor.joining import concatenate
 from svod.tensor.tensor import Tensor
 
 
@@ -25,6 +28,8 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
@@ -35,7 +40,7 @@ class MultiheadAttention(Module):
         if num_heads < 1 or embed_dim % num_heads:
             raise ShapeError(f"embed_dim {embed_dim} does not divide into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
-        self.batch_first = batch_first
+        self.batch_first, self.add_zero_attn = batch_first, add_zero_attn
         made: dict[str, Any] = {"dtype": dtype, "device": device}
         key, value = kdim or embed_dim, vdim or embed_dim
         self.is_packed = key == value == embed_dim
@@ -49,6 +54,9 @@ class MultiheadAttention(Module):
         self.out_proj = Linear(embed_dim, embed_dim, bias=bias, **made)
         if bias:
             init.zeros_(self.out_proj.bias)
+        for name in ("bias_k", "bias_v"):  # a key and a value that are learned
+            start = init.xavier_normal_(parameter(1, 1, embed_dim, **made)) if add_bias_kv else None
+            self.register_parameter(name, start)
 
     def forward(
         self,
@@ -73,7 +81,10 @@ class MultiheadAttention(Module):
         if not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
         q, k, v = self._heads(query, 0), self._heads(key, 1), self._heads(value, 2)
+        if is_causal and attn_mask is None:
+            attn_mask = ones(q.shape[2], k.shape[2], dtype=dt.bool_).triu(1)
         mask = self._mask(q, k, key_padding_mask, attn_mask)
+        k, v, mask = self._extended(k, v, mask)
         if need_weights:
             scores = (q @ k.transpose(-2, -1)) * (1 / sqrt(q.shape[-1]))
             scores = scores if mask is None else scores + mask
@@ -82,7 +93,7 @@ class MultiheadAttention(Module):
         else:
             weights = None
             attended = q.scaled_dot_product_attention(
-                k, v, mask, self.dropout if self.training else 0.0, is_causal and mask is None
+                k, v, mask, self.dropout if self.training else 0.0
             )
         batch, _, length, _ = attended.shape
         joined = attended.transpose(1, 2).reshape(batch, length, self.embed_dim)
@@ -104,6 +115,21 @@ class MultiheadAttention(Module):
         found = x.linear(weight, bias)
         batch, length, _ = found.shape
         return found.reshape(batch, length, self.num_heads, -1).transpose(1, 2)
+
+    def _extended(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Any, Any, Any]:
+        """Keys and values with those that are learned, and a zero; all may look there."""
+        more = []
+        if self.bias_k is not None:
+            heads = (1, self.num_heads, 1, -1)
+            more.append((self.bias_k.reshape(heads), self.bias_v.reshape(heads)))
+        if self.add_zero_attn:
+            more.append((k[:, :, :1] * 0, v[:, :, :1] * 0))
+        for key, value in more:
+            k = concatenate([k, key.expand(k.shape[0], -1, -1, -1)], 2)
+            v = concatenate([v, value.expand(v.shape[0], -1, -1, -1)], 2)
+        if more and mask is not None:
+            mask = mask.pad((0, len(more)))
+        return k, v, mask
 
     def _mask(
         self, q: Tensor, k: Tensor, padding: Tensor | None, given: Tensor | None

@@ -1,4 +1,4 @@
-"""Modules that hold modules: in sequence, in a list, in a dict."""
+"""Modules that hold modules or parameters: in sequence, in a list, in a dict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from svod.base.errors import IndexingError
-from svod.nn.module import Module
+from svod.nn.module import Module, Parameter
 
 
 class _Numbered(Module):
@@ -91,6 +91,8 @@ class ModuleDict(Module):
             self[name] = module
 
     def __getitem__(self, name: str) -> Module:
+        if name not in self._modules:
+            raise IndexingError(f"no module {name!r}; there are {list(self._modules)}")
         found: Module = self._modules[name]
         return found
 
@@ -118,3 +120,89 @@ class ModuleDict(Module):
     def items(self) -> Iterable[tuple[str, Module]]:
         """Names and modules."""
         return self._modules.items()
+
+
+def _as_parameter(value: Any) -> Parameter:
+    return value if isinstance(value, Parameter) else Parameter(value)
+
+
+class ParameterList(Module):
+    """A list of parameters; tensors become parameters."""
+
+    def __init__(self, values: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.extend(values)
+
+    def append(self, value: Any) -> ParameterList:
+        """Add a parameter at the end."""
+        setattr(self, str(len(self)), _as_parameter(value))
+        return self
+
+    def extend(self, values: Iterable[Any]) -> ParameterList:
+        """Add parameters at the end."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(list(self._parameters.values()))
+
+    def __getitem__(self, index: int | slice) -> Any:
+        values = list(self._parameters.values())
+        if isinstance(index, slice):
+            return ParameterList(values[index])
+        if not -len(values) <= index < len(values):
+            raise IndexingError(f"index {index} is out of range for {len(values)} parameters")
+        return values[index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self[index]
+        self._parameters[str(index % len(self))] = _as_parameter(value)
+        self.__dict__["_is_ready"] = False
+
+
+class ParameterDict(Module):
+    """A dict of parameters; tensors become parameters."""
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Any]) -> None:
+        """Add or replace parameters."""
+        for name, value in parameters.items():
+            self[name] = value
+
+    def __getitem__(self, name: str) -> Parameter:
+        if name not in self._parameters:
+            raise IndexingError(f"no parameter {name!r}; there are {list(self._parameters)}")
+        found: Parameter = self._parameters[name]
+        return found
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.register_parameter(name, _as_parameter(value))
+        self.__dict__["_is_ready"] = False
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parameters
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._parameters.keys()
+
+    def values(self) -> Iterable[Parameter]:
+        """The parameters."""
+        return self._parameters.values()
+
+    def items(self) -> Iterable[tuple[str, Parameter]]:
+        """Names and parameters."""
+        return self._parameters.items()

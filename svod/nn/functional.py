@@ -13,6 +13,7 @@ from typing import Any
 from svod.base.errors import DTypeError, ShapeError
 from svod.tensor import distances, margins, noise, patches, resampling, unpooling
 from svod.tensor.core import spelled
+from svod.tensor.guard import guard
 from svod.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -343,5 +344,8 @@ for _name in ("relu", "elu", "selu", "celu", "leaky_relu", "hardtanh", "threshol
 __all__ = sorted(
     name for name, value in globals().items()
     if callable(value) and not name.startswith("_") and name[0].islower()
-    and name not in ("legacy_reduction", "spelled")
+    and name not in ("guard", "legacy_reduction", "spelled")
 )  # fmt: skip
+
+
+guard(globals())

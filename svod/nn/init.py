@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod, sqrt
+from math import ceil, prod, sqrt
 from typing import Any
+
+import numpy as np
 
 from svod.base.errors import ShapeError
 from svod.tensor.autograd import no_grad
@@ -148,6 +150,48 @@ def kaiming_normal_(
 ) -> Tensor:
     """Normal with the variance of He and others."""
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), generator)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+    """Rows or columns, whichever are fewer, at right angles and of length ``gain``."""
+    from svod.tensor.linalg import qr
+
+    if tensor.ndim < 2:
+        raise ShapeError(f"orthogonal_ needs at least 2 axes, not shape {tensor.shape}")
+    rows, columns = tensor.shape[0], prod(tensor.shape[1:])
+    tall, wide = max(rows, columns), min(rows, columns)
+    with no_grad():
+        q, r = qr(randn(tall, wide, generator=generator))
+        q = q * r.diagonal().sign()  # so that all directions are as likely
+        q = q.T if rows < columns else q
+    return _set(tensor, (q * gain).reshape(tensor.shape))
+
+
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The kernel of a convolution that keeps as many channels as it can as they are."""
+    if not 3 <= tensor.ndim <= 5:
+        raise ShapeError(f"dirac_ needs the kernel of a convolution, not shape {tensor.shape}")
+    if groups < 1 or tensor.shape[0] % groups:
+        raise ShapeError(f"dirac_: {tensor.shape[0]} channels in {groups} groups")
+    own = tensor.shape[0] // groups
+    value = np.zeros(tensor.shape, np.float32)
+    middle = tuple([n // 2 for n in tensor.shape[2:]])
+    for group in range(groups):
+        for channel in range(min(own, tensor.shape[1])):
+            value[(group * own + channel, channel, *middle)] = 1
+    return _set(tensor, Tensor(value))
+
+
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+    """A matrix of normal numbers in whose columns a share of the rows is zero."""
+    if tensor.ndim != 2:
+        raise ShapeError(f"sparse_ needs a matrix, not shape {tensor.shape}")
+    if not 0 <= sparsity <= 1:
+        raise ShapeError(f"sparse_: a share is from 0 to 1, not {sparsity}")
+    rows = tensor.shape[0]
+    order = rand(*tensor.shape, generator=generator).argsort(0).argsort(0)
+    values = randn(*tensor.shape, generator=generator) * std
+    return _set(tensor, values.masked_fill(order < ceil(sparsity * rows), 0.0))
 
 
 guard(globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-from svod.base.errors import ShapeError
+from svod.base.errors import ShapeError, UnsupportedError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.nn import init
@@ -85,18 +85,28 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """Rows of a table at integer positions; the row of ``padding_idx`` is not trained."""
+    """Rows of a table at integer positions; the row of ``padding_idx`` is not trained.
+
+    With ``max_norm``, rows that are used and longer than that are shortened in the table.
+    """
 
     def __init__(
         self,
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         device: str | None = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if scale_grad_by_freq or sparse:
+            raise UnsupportedError("gradients that are sparse or scaled by counts", "option")
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.max_norm, self.norm_type = max_norm, norm_type
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise ShapeError(f"padding_idx {padding_idx} is outside {num_embeddings} rows")
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
@@ -110,7 +120,36 @@ class Embedding(Module):
         rows = wrap(B.reshape(B.iota(count, dt.int32), (count, 1)), None)
         return rows == self.padding_idx
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+    ) -> Embedding:
+        """A module over rows that are known; with ``freeze`` they are not trained."""
+        if embeddings.ndim != 2:
+            raise ShapeError(f"from_pretrained takes a matrix, not shape {embeddings.shape}")
+        found = cls(*embeddings.shape, padding_idx, max_norm, norm_type)
+        found.weight = Parameter(embeddings, requires_grad=not freeze)
+        return found
+
+    def _shorten(self, indices: Tensor) -> None:
+        """Rows that are used and too long become as long as they may be."""
+        table = self.weight.detach()
+        lengths = table.norm(self.norm_type, 1, True)
+        limit = float(self.max_norm)  # type: ignore[arg-type]
+        used = zeros(self.num_embeddings, dtype=dt.int32)
+        flat = indices.reshape(-1)
+        used = used.index_add(0, flat, zeros(flat.shape, dtype=dt.int32) + 1)
+        is_long = (used.reshape(-1, 1) > 0) & (lengths > limit)
+        self.weight.assign(select(is_long, table * (limit / (lengths + 1e-7)), table))
+
     def forward(self, indices: Tensor) -> Tensor:
+        if self.max_norm is not None:
+            self._shorten(indices)
         table = self.weight
         if self.padding_idx is not None:
             table = select(self._is_padding(), table.detach(), table)
@@ -123,7 +162,7 @@ class Embedding(Module):
 class Dropout(Module):
     """In training, zeros with probability p, the rest scaled up."""
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         if not 0 <= p <= 1:
             raise ShapeError(f"dropout: p is a probability, not {p}")

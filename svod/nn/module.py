@@ -37,6 +37,20 @@ class Parameter(Tensor):
         if requires_grad:
             self.requires_grad_()
 
+    def __deepcopy__(self, memo: Any) -> Parameter:
+        return Parameter(self.detach(), history.is_leaf(self))
+
+
+class Handle:
+    """What takes a hook away again: ``handle.remove()``."""
+
+    def __init__(self, table: dict[int, Any]) -> None:
+        self._table = table
+
+    def remove(self) -> None:
+        """The hook is called no more."""
+        self._table.pop(id(self), None)
+
 
 class Module:
     """The base of layers and models: define ``forward`` and call the module."""
@@ -49,7 +63,7 @@ class Module:
     def __init__(self) -> None:
         self.__dict__.update(
             _parameters={}, _buffers={}, _modules={}, _transient=set(), _is_ready=False,
-            training=True,
+            _hooks={}, training=True,
         )  # fmt: skip
 
     def forward(self, *args: Any, **options: Any) -> Any:
@@ -59,7 +73,31 @@ class Module:
     def __call__(self, *args: Any, **options: Any) -> Any:
         if not self._is_ready:
             self.realize()
-        return self.forward(*args, **options)
+        if not self._hooks:
+            return self.forward(*args, **options)
+        for kind, hook in list(self._hooks.values()):
+            if kind == "before" and (changed := hook(self, args)) is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        found = self.forward(*args, **options)
+        for kind, hook in list(self._hooks.values()):
+            if kind == "after" and (changed := hook(self, args, found)) is not None:
+                found = changed
+        return found
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, args)`` before forward; what it returns takes the place of args."""
+        return self._hooked("before", hook)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
+        """Call ``hook(module, args, result)`` after forward; what it returns is the result."""
+        return self._hooked("after", hook)
+
+    def _hooked(self, kind: str, hook: Callable[..., Any]) -> Handle:
+        if not callable(hook):
+            raise DTypeError(f"a hook is a function, not a {type(hook).__name__}")
+        handle = Handle(self._hooks)
+        self._hooks[id(handle)] = (kind, hook)
+        return handle
 
     def realize(self) -> Module:
         """Give every parameter and buffer its memory, all in one go."""
@@ -179,6 +217,28 @@ class Module:
     def buffers(self) -> Iterator[Tensor]:
         """All buffers."""
         return (b for _, b in self.named_buffers())
+
+    def get_submodule(self, target: str) -> Module:
+        """The module with a dotted name; the empty name is this one."""
+        found = dict(self.named_modules()).get(target)
+        if found is None:
+            raise StateError(f"{type(self).__name__} has no module {target!r}")
+        return found
+
+    def get_parameter(self, target: str) -> Tensor:
+        """The parameter with a dotted name."""
+        return self._with_name("_parameters", target)
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer with a dotted name."""
+        return self._with_name("_buffers", target)
+
+    def _with_name(self, table: str, target: str) -> Tensor:
+        path, _, name = target.rpartition(".")
+        found: Tensor | None = getattr(self.get_submodule(path), table).get(name)
+        if found is None:
+            raise StateError(f"{type(self).__name__} has no {table[1:-1]} {target!r}")
+        return found
 
     def apply(self, change: Callable[[Module], Any]) -> Module:
         """Call a function with every module, parts first."""

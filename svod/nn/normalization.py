@@ -9,13 +9,48 @@ import numpy as np
 
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
+from svod.nn import functional
 from svod.nn.module import Module, Parameter
 from svod.tensor.core import shape_of
 from svod.tensor.creation import ones, zeros
 from svod.tensor.tensor import Tensor
 
 
-class _BatchNorm(Module):
+class _Channels(Module):
+    """What batch and instance norm share: parameters and running values per channel."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: str | None,
+        dtype: Any,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        made: dict[str, Any] = {"dtype": dtype, "device": device}
+        weight = Parameter(ones(num_features, **made)) if affine else None
+        shift = Parameter(zeros(num_features, **made)) if affine and bias else None
+        self.register_parameter("weight", weight)
+        self.register_parameter("bias", shift)
+        tracks = track_running_stats
+        mean = zeros(num_features, **made).contiguous() if tracks else None
+        variance = ones(num_features, **made).contiguous() if tracks else None
+        self.register_buffer("running_mean", mean)
+        self.register_buffer("running_var", variance)
+        count = Tensor(np.zeros((), np.int64), device=device) if tracks else None
+        self.register_buffer("num_batches_tracked", count)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class _BatchNorm(_Channels):
     axes: tuple[int, ...] = ()
 
     def __init__(
@@ -27,21 +62,12 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
         device: str | None = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.track_running_stats = track_running_stats
-        made: dict[str, Any] = {"dtype": dtype, "device": device}
-        weight = Parameter(ones(num_features, **made)) if affine else None
-        self.register_parameter("weight", weight)
-        self.register_parameter("bias", Parameter(zeros(num_features, **made)) if affine else None)
-        tracks = track_running_stats
-        mean = zeros(num_features, **made).contiguous() if tracks else None
-        variance = ones(num_features, **made).contiguous() if tracks else None
-        self.register_buffer("running_mean", mean)
-        self.register_buffer("running_var", variance)
-        count = Tensor(np.zeros((), np.int64), device=device) if tracks else None
-        self.register_buffer("num_batches_tracked", count)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim not in self.axes or x.shape[1] != self.num_features:
@@ -59,9 +85,6 @@ class _BatchNorm(Module):
             self.running_mean, self.running_var, self.weight, self.bias,
             self.training or not self.track_running_stats, momentum, self.eps,
         )  # fmt: skip
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
 
 
 class BatchNorm1d(_BatchNorm):
@@ -144,6 +167,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: str | None = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups < 1 or num_channels % num_groups:
@@ -151,8 +176,9 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         made: dict[str, Any] = {"dtype": dtype, "device": device}
         weight = Parameter(ones(num_channels, **made)) if affine else None
+        shift = Parameter(zeros(num_channels, **made)) if affine and bias else None
         self.register_parameter("weight", weight)
-        self.register_parameter("bias", Parameter(zeros(num_channels, **made)) if affine else None)
+        self.register_parameter("bias", shift)
 
     def forward(self, x: Tensor) -> Tensor:
         return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
@@ -161,7 +187,7 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
 
 
-class _InstanceNorm(Module):
+class _InstanceNorm(_Channels):
     count = 0  # axes of one sample
 
     def __init__(
@@ -173,23 +199,28 @@ class _InstanceNorm(Module):
         track_running_stats: bool = False,
         device: str | None = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__()
-        if track_running_stats:
-            raise ShapeError("InstanceNorm keeps no running values: use BatchNorm")
-        self.num_features, self.eps = num_features, eps
-        made: dict[str, Any] = {"dtype": dtype, "device": device}
-        weight = Parameter(ones(num_features, **made)) if affine else None
-        self.register_parameter("weight", weight)
-        self.register_parameter("bias", Parameter(zeros(num_features, **made)) if affine else None)
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim == self.count:
             return self.forward(x.unsqueeze(0)).squeeze(0)
-        return x.instance_norm(weight=self.weight, bias=self.bias, eps=self.eps)
+        if x.ndim != self.count + 1 or (self._has_tensors() and x.shape[1] != self.num_features):
+            raise ShapeError(
+                f"{type(self).__name__}({self.num_features}) of shape {x.shape}: it has "
+                f"{self.count} or {self.count + 1} axes and the channels before the last ones"
+            )
+        return functional.instance_norm(
+            x, self.running_mean, self.running_var, self.weight, self.bias,
+            self.training or not self.track_running_stats, self.momentum, self.eps,
+        )  # fmt: skip
 
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}"
+    def _has_tensors(self) -> bool:
+        return self.affine or self.track_running_stats
 
 
 class InstanceNorm1d(_InstanceNorm):

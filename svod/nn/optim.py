@@ -19,36 +19,9 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.nn.schedules import (
-    ConstantLR as ConstantLR,
-)
-from svod.nn.schedules import (
-    CosineAnnealingLR as CosineAnnealingLR,
-)
-from svod.nn.schedules import (
-    ExponentialLR as ExponentialLR,
-)
-from svod.nn.schedules import (
-    LambdaLR as LambdaLR,
-)
-from svod.nn.schedules import (
-    LinearLR as LinearLR,
-)
-from svod.nn.schedules import (
-    MultiStepLR as MultiStepLR,
-)
-from svod.nn.schedules import (
-    OneCycleLR as OneCycleLR,
-)
-from svod.nn.schedules import (
-    SequentialLR as SequentialLR,
-)
-from svod.nn.schedules import (
-    StepLR as StepLR,
-)
-from svod.nn.schedules import (
-    WarmupCosineLR as WarmupCosineLR,
-)
+from svod.nn import schedules as lr_scheduler
+from svod.nn.schedules import *  # noqa: F403
+from svod.nn.schedules import __all__ as _schedules
 from svod.tensor import history
 from svod.tensor.elementwise import select
 from svod.tensor.guard import guard, guard_class
@@ -593,8 +566,6 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 guard_class(Optimizer, "__init__", "add_param_group", "step", "load_state_dict")
 guard(globals())
 __all__ = [
-    "LAMB", "SGD", "Adagrad", "Adam", "AdamW", "ConstantLR", "CosineAnnealingLR", "ExponentialLR",
-    "LambdaLR", "LinearLR", "Lion", "MultiStepLR", "Muon", "OneCycleLR", "Optimizer", "RMSprop",
-    "SequentialLR", "StepLR", "WarmupCosineLR", "clip_grad_norm_", "clip_grad_value_",
-    "orthogonalized",
+    "LAMB", "SGD", "Adagrad", "Adam", "AdamW", "Lion", "Muon", "Optimizer", "RMSprop",
+    "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", "orthogonalized", *_schedules,
 ]  # fmt: skip

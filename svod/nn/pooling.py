@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from svod.nn import functional
 from svod.nn.module import Module
 from svod.tensor.tensor import Tensor
 
@@ -69,10 +70,19 @@ class _AdaptivePool(Module):
         self.output_size = output_size
 
     def forward(self, x: Tensor) -> Any:
-        return getattr(x, self.method)(self.output_size)
+        return getattr(functional, self.method)(x, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"
+
+
+class _AdaptiveMaxPool(_AdaptivePool):
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        return getattr(functional, self.method)(x, self.output_size, self.return_indices)
 
 
 class MaxPool1d(_MaxPool):
@@ -129,19 +139,19 @@ class AdaptiveAvgPool3d(_AdaptivePool):
     method = "adaptive_avg_pool3d"
 
 
-class AdaptiveMaxPool1d(_AdaptivePool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
     """The largest element of as many windows as asked for."""
 
     method = "adaptive_max_pool1d"
 
 
-class AdaptiveMaxPool2d(_AdaptivePool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
     """The largest element of as many windows as asked for."""
 
     method = "adaptive_max_pool2d"
 
 
-class AdaptiveMaxPool3d(_AdaptivePool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
     """The largest element of as many windows as asked for."""
 
     method = "adaptive_max_pool3d"

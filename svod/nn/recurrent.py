@@ -49,33 +49,71 @@ class _Cell(Module):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        nonlinearity: str = "tanh",
         device: str | None = None,
         dtype: Any = None,
+        nonlinearity: str = "tanh",
     ) -> None:
         super().__init__()
+        _check_nonlinearity(nonlinearity)
         self.input_size, self.hidden_size, self.nonlinearity = input_size, hidden_size, nonlinearity
         _add_weights(self, self.kind, "", input_size, hidden_size, bias, device, dtype)
 
     def forward(self, x: Tensor, state: Any = None) -> Any:
         step, _, count = _STEPS[self.kind]
         if x.ndim == 1:
-            raise ShapeError(f"{type(self).__name__} takes (N, input_size), not {x.shape}")
+            given = state if isinstance(state, Tensor | None) else tuple(state)
+            lifted = _mapped(given, lambda s: s.unsqueeze(0))
+            return _mapped(self.forward(x.unsqueeze(0), lifted), lambda s: s.squeeze(0))
+        if x.ndim != 2 or x.shape[1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__} takes (N, {self.input_size}) or ({self.input_size},), "
+                f"not {x.shape}"
+            )
         if state is None:
             state = (zeros(x.shape[0], self.hidden_size, dtype=x.dtype),) * count
-        given: State = (
-            tuple(state) if count > 1 else (state,) if isinstance(state, Tensor) else state
-        )
+        parts = _states(self, state, count, (x.shape[0], self.hidden_size))
         gates = x.linear(self.weight_ih, self.bias_ih)
-        hidden = given[0].linear(self.weight_hh, self.bias_hh)
-        found = step(gates, hidden, given, self.nonlinearity)
+        hidden = parts[0].linear(self.weight_hh, self.bias_hh)
+        found = step(gates, hidden, parts, self.nonlinearity)
         return found if count > 1 else found[0]
+
+
+def _mapped(state: Any, change: Any) -> Any:
+    if state is None or isinstance(state, Tensor):
+        return state if state is None else change(state)
+    return tuple([change(s) for s in state])
+
+
+def _states(module: Module, state: Any, count: int, *shapes: tuple[int, ...]) -> State:
+    """A state as a tuple of tensors of these shapes; the last shape counts for all that follow."""
+    found = (state,) if isinstance(state, Tensor) else tuple(state)
+    wanted = [*shapes, *[shapes[-1]] * (count - len(shapes))]
+    if len(found) != count or [s.shape for s in found] != wanted:
+        listed = [s.shape if isinstance(s, Tensor) else type(s).__name__ for s in found]
+        raise ShapeError(f"{type(module).__name__} needs a state of shapes {wanted}, not {listed}")
+    return found
+
+
+def _check_nonlinearity(name: str) -> None:
+    if name not in ("tanh", "relu"):
+        raise ShapeError(f"nonlinearity is 'tanh' or 'relu', not {name!r}")
 
 
 class RNNCell(_Cell):
     """One step of an RNN."""
 
     kind = "RNN"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype, nonlinearity)
 
 
 class LSTMCell(_Cell):
@@ -102,45 +140,53 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        nonlinearity: str = "tanh",
         device: str | None = None,
         dtype: Any = None,
+        nonlinearity: str = "tanh",
+        proj_size: int = 0,
     ) -> None:
         super().__init__()
-        if nonlinearity not in ("tanh", "relu"):
-            raise ShapeError(f"nonlinearity is 'tanh' or 'relu', not {nonlinearity!r}")
+        _check_nonlinearity(nonlinearity)
+        if num_layers < 1 or hidden_size < 1 or not 0 <= dropout <= 1:
+            raise ShapeError(
+                f"{type(self).__name__} of {num_layers} layers of {hidden_size}, dropout {dropout}"
+            )
+        if not 0 <= proj_size < hidden_size:
+            raise ShapeError(f"proj_size is from 0 up to the hidden size, not {proj_size}")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
         self.bidirectional, self.nonlinearity = bidirectional, nonlinearity
+        self.proj_size = proj_size
+        ways = 1 + bool(bidirectional)
         for layer in range(num_layers):
-            width = input_size if layer == 0 else hidden_size * (1 + bidirectional)
-            for suffix in ("", "_reverse")[: 1 + bidirectional]:
+            width = input_size if layer == 0 else self._width * ways
+            for suffix in ("", "_reverse")[:ways]:
                 _add_weights(
-                    self, self.kind, f"_l{layer}{suffix}", width, hidden_size, bias, device, dtype
-                )
+                    self, self.kind, f"_l{layer}{suffix}", width, hidden_size, bias, device, dtype,
+                    proj_size,
+                )  # fmt: skip
+
+    @property
+    def _width(self) -> int:
+        return self.proj_size or self.hidden_size
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """The hidden state at every time, and the last state of every layer."""
         if x.ndim == 2:
             axis = 0 if self.batch_first else 1
-            if state is not None:
-                parts = (state,) if isinstance(state, Tensor) else state
-                state = tuple([s.unsqueeze(1) for s in parts])
-                state = state if len(state) > 1 else state[0]
-            found, last = self.forward(x.unsqueeze(axis), state)
-            if isinstance(last, Tensor):
-                return found.squeeze(axis), last.squeeze(1)
-            return found.squeeze(axis), tuple([s.squeeze(1) for s in last])
+            lifted = _mapped(state, lambda s: s.unsqueeze(1))
+            found, last = self.forward(x.unsqueeze(axis), lifted)
+            return found.squeeze(axis), _mapped(last, lambda s: s.squeeze(1))
         if x.ndim != 3 or x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__} of input {self.input_size}: shape {x.shape}")
         sequence = x.transpose(0, 1) if self.batch_first else x
         count = _STEPS[self.kind][2]
-        ways = 1 + self.bidirectional
+        ways = 1 + bool(self.bidirectional)
+        cells = self.num_layers * ways, sequence.shape[1]
+        shapes = ((*cells, self._width), (*cells, self.hidden_size))
         if state is None:
-            shape = (self.num_layers * ways, sequence.shape[1], self.hidden_size)
-            start: State = (zeros(shape, dtype=x.dtype),) * count
-        else:
-            start = (state,) if isinstance(state, Tensor) else tuple(state)
+            state = tuple([zeros(shape, dtype=x.dtype) for shape in shapes[:count]])
+        start = _states(self, state, count, *shapes[:count])
         ends: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
@@ -160,11 +206,14 @@ class _Recurrent(Module):
     def _run(self, x: Tensor, suffix: str, state: State, is_backward: bool) -> tuple[Tensor, State]:
         step = _STEPS[self.kind][0]
         weight, bias = getattr(self, "weight_hh" + suffix), self._bias("bias_hh" + suffix)
+        narrow = getattr(self, "weight_hr" + suffix) if self.proj_size else None
         # the inputs of all times at once: one large product instead of many small ones
         gates = x.linear(getattr(self, "weight_ih" + suffix), self._bias("bias_ih" + suffix))
 
         def advance(state: State, now: Tensor) -> tuple[State, Tensor]:
             new = step(now, state[0].linear(weight, bias), state, self.nonlinearity)
+            if narrow is not None:
+                new = (new[0].linear(narrow), *new[1:])
             return new, new[0]
 
         last, outputs = scan(advance, state, gates, reverse=is_backward)
@@ -182,17 +231,73 @@ class RNN(_Recurrent):
 
     kind = "RNN"
 
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device,
+            dtype, nonlinearity,
+        )  # fmt: skip
+
 
 class LSTM(_Recurrent):
-    """Long short-term memory; the state is (hidden, cell)."""
+    """Long short-term memory; the state is (hidden, cell).
+
+    With ``proj_size`` the hidden state is a product of that size.
+    """
 
     kind = "LSTM"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device,
+            dtype, proj_size=proj_size,
+        )  # fmt: skip
 
 
 class GRU(_Recurrent):
     """Gated recurrent units."""
 
     kind = "GRU"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device,
+            dtype,
+        )  # fmt: skip
 
 
 def _add_weights(
@@ -204,10 +309,15 @@ def _add_weights(
     bias: bool,
     device: str | None,
     dtype: Any,
+    proj_size: int = 0,
 ) -> None:
+    if hidden < 1:
+        raise ShapeError(f"{type(module).__name__}: a hidden size of {hidden}")
     gates = _STEPS[kind][1] * hidden
     made: dict[str, Any] = {"bound": 1 / sqrt(hidden), "dtype": dtype, "device": device}
     setattr(module, "weight_ih" + suffix, parameter(gates, width, **made))
-    setattr(module, "weight_hh" + suffix, parameter(gates, hidden, **made))
+    setattr(module, "weight_hh" + suffix, parameter(gates, proj_size or hidden, **made))
     for name in ("bias_ih", "bias_hh"):
         module.register_parameter(name + suffix, parameter(gates, **made) if bias else None)
+    if proj_size:
+        setattr(module, "weight_hr" + suffix, parameter(proj_size, hidden, **made))

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from math import cos, pi
+from math import cos, inf, pi, prod
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import ConfigError
+from svod.base.errors import ConfigError, UnsupportedError
 from svod.tensor.guard import guard_class
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LRScheduler:
 
     def rate(self, base: float, step: int) -> float:
         """The learning rate at a step."""
-        raise NotImplementedError
+        raise UnsupportedError(f"{type(self).__name__} does not define rate", "schedule")
 
     def step(self) -> None:
         """Go to the next step."""
@@ -64,7 +64,7 @@ class LambdaLR(LRScheduler):
         return base * self.lr_lambda(step)
 
 
-guard_class(LRScheduler, "step", "load_state_dict")
+guard_class(LRScheduler, "__init__", "step", "load_state_dict")
 
 
 class StepLR(LRScheduler):
@@ -210,3 +210,161 @@ class SequentialLR(LRScheduler):
         place = bisect_right(self.milestones, step)
         start = self.milestones[place - 1] if place else 0
         return self.schedulers[place].rate(base, step - start)
+
+
+class MultiplicativeLR(LRScheduler):
+    """Times a factor that a function gives for each step."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        if not callable(lr_lambda):
+            raise ConfigError(f"lr_lambda is a function, not {lr_lambda!r:.60}")
+        self.factor = lr_lambda
+        super().__init__(optimizer)
+
+    def rate(self, base: float, step: int) -> float:
+        return base * prod([self.factor(i) for i in range(1, step + 1)])
+
+
+class PolynomialLR(LRScheduler):
+    """Down to zero as a power of what is left of the steps."""
+
+    def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0) -> None:
+        if total_iters < 1:
+            raise ConfigError(f"total_iters is at least 1, not {total_iters}")
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer)
+
+    def rate(self, base: float, step: int) -> float:
+        left = 1 - min(step, self.total_iters) / self.total_iters
+        return base * float(left**self.power)
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Half waves of a cosine, each ``T_mult`` times as long as the one before."""
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0
+    ) -> None:
+        if T_0 < 1 or T_mult < 1:
+            raise ConfigError(f"T_0 and T_mult are at least 1, not {T_0} and {T_mult}")
+        self.T_0, self.T_mult, self.eta_min = T_0, T_mult, eta_min
+        super().__init__(optimizer)
+
+    def rate(self, base: float, step: int) -> float:
+        length, now = self.T_0, step
+        if self.T_mult == 1:
+            now = step % length
+        while now >= length:
+            now -= length
+            length *= self.T_mult
+        return self.eta_min + (base - self.eta_min) * (1 + cos(pi * now / length)) / 2
+
+
+class CyclicLR(LRScheduler):
+    """Up and down between two rates (Smith, 2017); momentum is left alone."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        base_lr: float,
+        max_lr: float,
+        step_size_up: int = 2000,
+        step_size_down: int | None = None,
+        mode: str = "triangular",
+        gamma: float = 1.0,
+    ) -> None:
+        if mode not in ("triangular", "triangular2", "exp_range"):
+            raise ConfigError(f"CyclicLR: no mode {mode!r}")
+        self.up = step_size_up
+        self.down = step_size_up if step_size_down is None else step_size_down
+        if self.up < 1 or self.down < 1:
+            raise ConfigError(f"CyclicLR: {self.up} steps up and {self.down} down")
+        self.low, self.high, self.mode, self.gamma = base_lr, max_lr, mode, gamma
+        super().__init__(optimizer)
+
+    def rate(self, base: float, step: int) -> float:
+        cycle, now = divmod(step, self.up + self.down)
+        height = now / self.up if now <= self.up else 1 - (now - self.up) / self.down
+        scale = {"triangular": 1.0, "triangular2": 0.5**cycle, "exp_range": self.gamma**step}
+        return self.low + (self.high - self.low) * height * scale[self.mode]
+
+
+class ChainedScheduler(LRScheduler):
+    """The factors of several schedules together."""
+
+    def __init__(self, schedulers: Sequence[LRScheduler]) -> None:
+        self.schedulers = list(schedulers)
+        if not self.schedulers:
+            raise ConfigError("ChainedScheduler needs at least one schedule")
+        super().__init__(self.schedulers[0].optimizer)
+
+    def rate(self, base: float, step: int) -> float:
+        if base == 0:
+            return 0.0
+        return base * prod([s.rate(base, step) / base for s in self.schedulers])
+
+
+class ReduceLROnPlateau:
+    """Times ``factor`` when a figure has not become better for ``patience`` steps."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ConfigError(f"ReduceLROnPlateau: modes {mode!r} and {threshold_mode!r}")
+        if factor >= 1:
+            raise ConfigError(f"ReduceLROnPlateau: the factor is below 1, not {factor}")
+        self.optimizer, self.mode, self.factor, self.patience = optimizer, mode, factor, patience
+        self.threshold, self.threshold_mode = threshold, threshold_mode
+        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
+        self.best = inf if mode == "min" else -inf
+        self.bad, self.resting = 0, 0
+        self.last_epoch = 0
+
+    def step(self, metrics: Any) -> None:
+        """Look at the figure of this step."""
+        now = float(metrics)
+        self.last_epoch += 1
+        is_better = self._is_better(now)
+        self.best = now if is_better else self.best
+        self.bad = 0 if is_better else self.bad + 1
+        if self.resting:
+            self.resting -= 1
+            self.bad = 0
+        if self.bad > self.patience:
+            for group in self.optimizer.param_groups:
+                new = max(group["lr"] * self.factor, self.min_lr)
+                if group["lr"] - new > self.eps:
+                    group["lr"] = new
+            self.resting, self.bad = self.cooldown, 0
+
+    def _is_better(self, now: float) -> bool:
+        sign = 1 if self.mode == "min" else -1
+        step = self.threshold
+        if self.threshold_mode == "abs":
+            return sign * now < sign * self.best - step
+        if self.best in (inf, -inf):
+            return sign * now < sign * self.best
+        return sign * now < sign * (self.best * (1 - sign * step))
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates in use."""
+        return [g["lr"] for g in self.optimizer.param_groups]
+
+
+guard_class(ReduceLROnPlateau, "__init__", "step")
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",
+    "CyclicLR", "ExponentialLR", "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR",
+    "MultiplicativeLR", "OneCycleLR", "PolynomialLR", "ReduceLROnPlateau", "SequentialLR",
+    "StepLR", "WarmupCosineLR",
+]  # fmt: skip

@@ -215,7 +215,8 @@ class _Builder:
 
     def build(self) -> Bands | None:
         chain = find_chain(self.sink)
-        assert chain is not None
+        if chain is None:  # cut into bands, it is a chain no more
+            return None
         self.column = chain.column
         self.places = [n.src[1] for n in _row_passes(self.sink, self.column)]
         self.sink = _shared_depth(self.sink, dict.fromkeys(self.places, self.column))
@@ -225,6 +226,8 @@ class _Builder:
         for node in self._scalars():
             self.sink = replace_all(self.sink, {node: self._row_value(node)})
         chain_rows = self._row_operand()
+        if chain_rows is None:
+            return None
         if chain_rows.op != O.LOAD:
             load = self._keep(chain_rows, self.column)
             self.sink = replace_all(self.sink, {chain_rows: load(self.column)})
@@ -280,12 +283,13 @@ class _Builder:
         sink = _own_ranges(end, STAGE_IDS * (1 + len(self.bands.stages)))
         self.bands.stages.append(Stage(sink, place, place))
 
-    def _row_operand(self) -> UOp:
+    def _row_operand(self) -> UOp | None:
+        """What the contraction reads of a row; None where nothing depends on it."""
         chain = _contraction_over(self.sink, self.column)
         for s in chain.src[0].src:
             if self.row in s.ranges or (self.row.op != O.RANGE and _reads_band(s)):
                 return s
-        raise AssertionError("a band that nothing reads")
+        return None
 
     def _scalars(self) -> list[UOp]:
         """Reductions of the last stage other than the contraction, outer ones first."""

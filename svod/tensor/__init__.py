@@ -8,13 +8,21 @@ from typing import Any
 class _Package(ModuleType):
     """This package, which shares its name with the function that makes tensors."""
 
-    def __call__(
-        self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
-    ) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> Any:
         """A tensor with a copy of the data."""
-        from svod.tensor.tensor import Tensor
+        from svod.tensor.guard import spelled
 
-        return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+        return spelled(_tensor)(*args, **options)
 
 
+def _tensor(
+    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Any:
+    """A tensor with a copy of the data."""
+    from svod.tensor.tensor import Tensor
+
+    return Tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+_tensor.__name__ = _tensor.__qualname__ = "tensor"
 sys.modules[__name__].__class__ = _Package

@@ -121,7 +121,8 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
 
 def share_history(base: UOp, twin: UOp) -> None:
     """A second BUFFER shows the value of the first: its gradient is that of the first."""
-    if base.arg in _origins or any(leaf_node(t.uop) is base for t in leaves()):
+    is_kept = base.op == O.BUFFER and base.arg in _origins
+    if is_kept or any(leaf_node(t.uop) is base for t in leaves()):
         _origins[twin.arg] = make(O.CONTIGUOUS, base.dtype, (base,))
 
 

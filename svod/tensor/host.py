@@ -19,10 +19,11 @@ from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, const, is_symbolic
+from svod.ir.node import UOp, const, is_symbolic, make
 from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, wrap
-from svod.tensor.registry import buffer_node, buffer_of, own_memory
+from svod.tensor.history import is_leaf, is_mark, share_history
+from svod.tensor.registry import buffer_node, buffer_of, moved_from, own_memory
 from svod.tensor.variable import bound_value, concrete
 
 if TYPE_CHECKING:
@@ -129,8 +130,13 @@ def copied(node: UOp) -> UOp:
     """The same value; memory is copied now, for somebody may write to it later."""
     buffer = buffer_of(node)
     if buffer is None:
+        if is_mark(moved_from(node)):  # of a leaf, whose views are its own
+            return make(O.CONTIGUOUS, node.dtype, (node,))
         return node
     twin = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer.copied())
+    base = buffer_node(node)
+    assert base is not None, "what has a buffer is one"
+    share_history(base, twin)
     return B.view_as(twin, node.shape)
 
 
@@ -299,7 +305,8 @@ class Host(Core):
         return wrap(self.uop, self._device)
 
     def __deepcopy__(self: Tensor, memo: Any) -> Tensor:
-        return self.clone()
+        found = self.detach().clone()
+        return found.requires_grad_() if is_leaf(self) else found
 
     def __bool__(self: Tensor) -> bool:
         if self.numel() != 1:

@@ -54,7 +54,7 @@ def test_an_error_that_no_argument_explains_is_reported() -> None:
         (lambda s: s.nn.Linear(3), TypeError, r"Linear\(\) missing .*out_features"),
         (lambda s: s.nn.Linear(3, "a"), TypeError, r"a size must be a whole number, not 'a'"),
         (lambda s: s.nn.LSTM(2, 3)(s.zeros(2)), ValueError, "LSTM"),
-        (lambda s: s.matmul(), TypeError, r"matmul\(\) missing 1 required"),
+        (lambda s: s.matmul(), TypeError, r"matmul\(\) needs a tensor"),
         (lambda s: s.zeros(2, 3)[5], IndexError, "5"),
         (lambda s: s.load_plan(3), TypeError, "path must be str"),
         (lambda s: s.nn.optim.SGD(3), TypeError, "SGD"),

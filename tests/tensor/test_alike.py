@@ -1,6 +1,7 @@
 """Tensors made by equal expressions are one node: writing to one must not show in the others."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -246,3 +247,40 @@ def test_parameters_that_start_alike_are_trained_apart(kind: str, jitted: bool) 
     for name, value in wanted.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
     assert not np.array_equal(found["left.weight"], found["right.weight"])
+
+
+@pytest.mark.parametrize("is_realized", [False, True])
+def test_copies_of_a_leaf_have_memory_of_their_own(is_realized: bool) -> None:
+    weight = (Tensor(START) + 0).requires_grad_()
+    if is_realized:
+        weight.realize()
+    cloned, copied = weight.clone(), deepcopy(weight)
+    assert copied.is_leaf and copied.requires_grad and not cloned.is_leaf
+    svod.realize(weight, cloned, copied)
+    for t, value in ((weight, 1), (cloned, 2), (copied, 3)):
+        t.assign(Tensor(START) * 0 + value).realize()
+    assert [t.numpy()[0, 0] for t in (weight, cloned, copied)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("is_realized", [False, True])
+def test_gradients_flow_through_a_clone(is_realized: bool) -> None:
+    weight = (Tensor(START) + 0).requires_grad_()
+    inner = weight * 2
+    if is_realized:
+        svod.realize(weight, inner)
+    (weight.clone() * 3 + inner.clone().reshape(2, 3)).sum().backward()
+    np.testing.assert_array_equal(weight.grad.numpy(), START * 0 + 5)
+
+
+def test_a_copied_module_is_trained_apart() -> None:
+    first = nn.Linear(3, 2)
+    second = deepcopy(first)
+    assert isinstance(second.weight, nn.Parameter) and second.weight.requires_grad
+    before = first.weight.numpy()
+    np.testing.assert_array_equal(second.weight.numpy(), before)
+    optimizer = nn.optim.SGD(second.parameters(), lr=0.1)
+    second(Tensor(START)).square().sum().backward()
+    optimizer.step()
+    np.testing.assert_array_equal(first.weight.numpy(), before)
+    assert first.weight.grad is None
+    assert not np.array_equal(second.weight.numpy(), before)
