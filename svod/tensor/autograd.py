@@ -232,7 +232,11 @@ def value_and_grad(
             if not -len(args) <= position < len(args):
                 raise ShapeError(f"grad: argument {position} of {len(args)}")
             given[position] = _mapped(args[position], lambda x: _argument(x, leaves))
-        result = f(*given, **options)
+        history.state.following += 1  # values realised on the way are still computed from arguments
+        try:
+            result = f(*given, **options)
+        finally:
+            history.state.following -= 1
         loss = result[0] if has_aux else result
         if not isinstance(loss, Core):
             raise GradientError(f"grad: the function returned a {type(loss).__name__}, no tensor")

@@ -31,6 +31,7 @@ class LeafMark:
 class _State(local):
     without_gradient = 0  # how many no_grad blocks are open
     paused = False
+    following = 0  # how many functions are being differentiated, whose arguments are marked
 
 
 _leaves: dict[int, ref[Any]] = {}  # by id; an entry leaves with its tensor
@@ -128,7 +129,7 @@ def share_history(base: UOp, twin: UOp) -> None:
 
 def record(mapping: dict[UOp, UOp]) -> None:
     """Nodes are about to be replaced by buffers: remember what gradients will ask for."""
-    if not _leaves and not _origins:
+    if not _leaves and not _origins and not state.following:
         return
     if _origins:
         _move_origins(mapping)
