@@ -282,9 +282,13 @@ def _lanes_stay_apart(sink: UOp, r: UOp) -> bool:
 
 
 def _copies(sink: UOp) -> int:
+    """Copies of the body; those of packing into scratch memory are another body."""
     total = 1
     copied = (AxisKind.UPCAST, AxisKind.UNROLL)
-    for size in {r.arg.id: extent(r) for r in sink.toposort() if _is_kind(r, copied)}.values():
+    nodes = sink.toposort()
+    inner = {r for n in nodes if n.op == O.END and n not in sink.src for r in n.src[1:]}
+    ranges = [r for r in nodes if _is_kind(r, copied) and r not in inner]
+    for size in {r.arg.id: extent(r) for r in ranges}.values():
         total *= size
     return total
 

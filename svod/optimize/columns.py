@@ -31,10 +31,12 @@ def choose_sweep(sink: UOp, lane: UOp, itemsize: int, machine: Machine) -> list[
     for node in found:
         row = node.src[1]
         loads = [n.src[0] for n in node.src[0].toposort() if n.op == O.LOAD]
-        moving = [index for index in loads if row in index.ranges]
+        moving = [index for index in loads if row in index.ranges and lane in index.ranges]
         in_rows = [stride(i, lane) == 1 and (stride(i, row) or 0) >= extent(lane) for i in moving]
         if not moving or not all(in_rows) or row.src[0].op != O.CONST:
             return []
+        if any(r not in index.ranges for index in moving for r in sink.src[0].src[1:]):
+            return []  # rows that other outputs need as well
         if (
             extent(row) < 2 * SWEPT_ROWS
             or extent(row) * extent(lane) * itemsize <= machine.l2_bytes

@@ -21,7 +21,7 @@ from svod.optimize.graph import elements_of, extent, replace_all, stride
 from svod.optimize.machine import MAX_STEP, Machine
 from svod.optimize.opts import Opt, replace_by_pieces, split
 
-MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
+MAX_ACCUMULATORS = 24  # of 32 registers, half of it of 16: the rest holds operands
 PANEL_BYTES = 22  # per cycle from the second cache, kept up while computing
 FMA_LATENCY = 4  # cycles; chains in flight at one multiply-add per cycle
 DOT_LATENCY = 10  # 6 for pairs of bfloat16; a few more chains hide what else delays one
@@ -29,10 +29,12 @@ MAX_VECTORS = 4  # of a panel: with more, the register allocator starts to spill
 MAX_LINE_VECTORS = 7  # of a panel of whole lines
 PACK_CYCLES = 4  # for one vector of a panel
 MIN_ROWS, MIN_COLUMNS, MIN_DEPTH = 8, 8, 8
-ACROSS_ROWS = 512  # rows from which packing a transposed operand is cheaper than dot products
+ACROSS_ROWS = 128  # rows from which packing a transposed operand is cheaper than dot products
+FEW_ROWS, LONG_DEPTH = 24, 512  # few rows are enough where dot products are short
 WINDOW = 7  # steps of a window that are packed side by side
 TURNED = 16  # steps along a line that are packed side by side where it goes across the panel
 STRIP_LIMIT = 1 << 19  # bytes of packed rows, beside the panels
+STRIP_PANELS = 4  # of a block, from which packing rows that are only read pays
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
 
 
@@ -100,14 +102,19 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         packed = 0
     line = extent(joined[-1]) if len(joined) > 1 else 0
     latency = DOT_LATENCY if grouped is not None else FMA_LATENCY
-    vectors, rows = tile_of(total, row_count(found), width, packed // width, line, latency)
+    count, given = row_count(found), packed // width
+    vectors, rows = tile_of(total, count, machine, width, given, line, latency)
+    if not packed and not line:
+        given = _blocked_vectors(total, vectors, width, depth * itemsize, machine)
+        vectors, rows = tile_of(total, count, machine, width, given, 0, latency)
     tile = vectors * width
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
         return []
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
     row = max(found.m, key=extent)
     column = joined[-1].arg.id
-    is_read = _reads_along(found.rows, found.k) or (block == 1 and found.rows.op == O.LOAD)
+    few = block < STRIP_PANELS and found.rows.op == O.LOAD
+    is_read = few or _reads_along(found.rows, found.k)
     fits = rows * depth * found.rows.dtype.itemsize <= STRIP_LIMIT
     keep = "STRIP" if fits and not is_read else "UPCAST"
     return [
@@ -213,6 +220,23 @@ def _block(panels: int, panel_bytes: int, machine: Machine) -> int:
     return (shared or counts)[0]
 
 
+def _blocked_vectors(
+    total: int, vectors: int, width: int, column_bytes: int, machine: Machine
+) -> int:
+    """Vectors of a panel; others than wanted where those leave a number of panels that cannot be
+    cut in blocks."""
+    count: int
+    for count in (vectors, *range(MAX_VECTORS, 0, -1)):
+        tile = count * width
+        panels = -(-total // tile)
+        if total / (panels * tile) < 0.95:
+            continue
+        fits = machine.l2_bytes // (column_bytes * tile)
+        if _block(panels, column_bytes * tile, machine) > 1 or min(fits, panels // 2) < 2:
+            return count
+    return vectors
+
+
 def row_count(found: Contraction) -> int:
     return extent(max(found.m, key=extent))
 
@@ -226,7 +250,8 @@ def _needs_panel(found: Contraction, machine: Machine) -> bool:
         # Packing then goes across memory, element by element: few rows do not repay it where
         # both operands lie along the depth and can be multiplied there.
         along = any(_lies_along(columns, k) and _lies_along(found.rows, k) for k in found.k)
-        return not along or prod(map(extent, found.m)) >= ACROSS_ROWS
+        rows, depth = prod(map(extent, found.m)), prod(map(extent, found.k))
+        return not along or rows >= ACROSS_ROWS or (rows >= FEW_ROWS and depth < LONG_DEPTH)
     size = prod([extent(r) for r in columns.ranges]) * columns.dtype.itemsize
     return size > machine.l2_bytes
 
@@ -253,6 +278,7 @@ def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
 def tile_of(
     total: int,
     rows: int,
+    machine: Machine,
     width: int,
     given: int = 0,
     line: int = 0,
@@ -261,6 +287,7 @@ def tile_of(
     """Vectors of a panel, where they are not given, and rows of a tile: the pair that wastes
     least. Columns may lie in lines; panels that cut through lines are packed piece by piece."""
     candidates = []
+    accumulators = MAX_ACCUMULATORS if machine.registers >= 32 else MAX_ACCUMULATORS // 2
     for vectors in [given] if given else range(1, MAX_LINE_VECTORS + 1):
         even = bool(line) and total % (vectors * width) == 0
         even = even and (line % (vectors * width) == 0 or (vectors * width) % line == 0)
@@ -269,16 +296,18 @@ def tile_of(
         packing = PACK_CYCLES * (1 if even or not line else 2)
         panels = -(-total // (vectors * width))
         used = total / (panels * vectors * width)
-        for copies in range(min(MAX_ACCUMULATORS // vectors, 8), 0, -1):
+        for copies in range(min(accumulators // vectors, 8), 0, -1):
             tiles = -(-rows // copies)
             fill = rows / (tiles * copies)
             # Cycles of one step along k: multiply-adds, against reading the panel from the
             # second cache, loads into registers, and the latency of too few chains.
             work = vectors * copies
-            cycles = max(work, vectors * 64 / PANEL_BYTES, vectors + copies / 2, latency)
+            reads = vectors * machine.vector_bytes / PANEL_BYTES
+            cycles = max(work, reads, vectors + copies / 2, latency)
             exact = 1.0 if rows % copies == 0 else 0.98  # the rest is one more piece of code
             packed = rows / (rows + packing) if line else 1.0
-            candidates.append((used * fill * exact * packed * work / cycles, copies, vectors))
+            share = used * fill * exact * packed * work / cycles
+            candidates.append((round(share, 2), copies, vectors))  # larger tiles where it is close
     best = max(candidates)
     return best[2], best[1]
 

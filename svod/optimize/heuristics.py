@@ -11,7 +11,7 @@ from math import prod
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, depth_first
-from svod.optimize.actions import Nest, merge_adjacent
+from svod.optimize.actions import MAX_COPIES, Nest, merge_adjacent
 from svod.optimize.band_choice import choose_bands
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
@@ -174,6 +174,9 @@ def choose_plain(nest: Nest) -> None:
     tile = _register_tile(shape, machine, lane, own)
     if lane is None and own and _finish(nest, shape, own, tile):
         return
+    if lane is not None and (deep := _crossed_depth(shape, tile, lane)) is not None:
+        tile.lanes = _lane_width(extent(lane), min(CROSSED, width), 1)
+        nest.apply(Opt("UNROLL", deep.arg.id, CROSSED))
     nest.apply(*_unrolls(shape, own, tile))
     nest.apply(*[Opt("UPCAST", r.arg.id, factor) for r, factor in tile.upcasts])
     for r in dict.fromkeys(own.values()):
@@ -242,6 +245,21 @@ def _crossed(shape: _Shape, machine: Machine, lane: UOp) -> list[Opt]:
                 opts.append(Opt("BLOCK", r.arg.id, CROSSED_BLOCKS))
             return [*opts, Opt("LANE", lane.arg.id, _lane_width(extent(lane), lanes, 1))]
     return []
+
+
+def _crossed_depth(shape: _Shape, tile: _Tile, lane: UOp) -> UOp | None:
+    """A reduced axis of contiguous loads that jump from lane to lane: see `_crossed`."""
+    if len(shape.reductions) != 1 or len(shape.values) > 8:
+        return None
+    copies = prod([factor for _, factor in tile.upcasts])
+    for index in shape.indices:
+        if index is shape.store.src[0] or abs(stride(index, lane) or 0) <= MAX_STEP:
+            continue
+        for r in shape.reductions[0].src[1:]:
+            is_long = r.src[0].op == O.CONST and extent(r) >= 2 * CROSSED
+            if is_long and stride(index, r) == 1 and copies * CROSSED <= MAX_COPIES:
+                return r
+    return None
 
 
 def _reduce_vectors(reductions: list[UOp]) -> int:

@@ -41,7 +41,7 @@ def panel_columns(sink: UOp, machine: Machine) -> tuple[int, int]:
     if prod(map(extent, found.k)) < MIN_DEPTH or columns.dtype.itemsize < 4:
         return -1, 0
     width = machine.lanes(columns.dtype.itemsize)
-    vectors, _ = tile_of(extent(last), row_count(found), width)
+    vectors, _ = tile_of(extent(last), row_count(found), machine, width)
     return columns.src[0].src[0].arg.slot, vectors * width
 
 

@@ -109,3 +109,16 @@ def _stored(value: UOp) -> UOp:
         O.END, dt.void, (make(O.STORE, dt.void, (store.src[0], value)), *kernel.src[0].src[1:])
     )
     return make(O.SINK, dt.void, (end,))
+
+
+@pytest.mark.parametrize("columns", [1, 3, 7, 9])
+def test_few_columns_of_long_rows(columns: int) -> None:
+    check(lambda x, y: x @ y, data((70, 100)), data((100, columns)))
+    check(lambda x, y: x.permute(1, 0) @ y.permute(1, 0), data((100, columns)), data((70, 100)))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_windows_with_steps_and_borders(size: int, stride: int) -> None:
+    image, weights = data((2, 4, 19, 28)), data((16, 4, size, size))
+    check(lambda x, w: x.conv2d(w, stride=stride, padding=size // 2), image, weights)

@@ -9,6 +9,7 @@ from typing import Any
 
 from svod.base.errors import ConfigError
 from svod.tools.bench import (
+    contractions,
     kernels,
     launch,
     matmul,
@@ -33,6 +34,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "launch": launch.CASES,
     "memory": memory.CASES,
     "matmul": matmul.CASES,
+    "contractions": contractions.CASES,
     "cpu": cpu.CASES,
     "narrow": narrow.CASES,
     "training": training.CASES,
