@@ -26,6 +26,8 @@ LANE_FACTORS = (16, 8, 4, 2, 1)
 CROSSED = 16  # elements, and lanes: the block that is transposed in registers
 CROSSED_BLOCKS = 8  # along a row that is read across, where rows do not stay in cache
 THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
+EVEN_ENOUGH = 1.03  # an outer loop is split rather than an inner one for this much more work
+PACK_WORK = 4.0  # of one element, in multiply-adds
 FINISH_BYTES = 128 << 10  # of sums that wait in scratch memory
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
@@ -443,9 +445,27 @@ def choose_threads(nest: Nest) -> None:
     if work < THREAD_WORK:
         return
     loops = list(nest.main().src[1:])
-    shared = [r for r in loops if r.arg.kind is AxisKind.LOOP and r.op == O.RANGE]
+    shared = [r for r in loops if r.arg.kind is AxisKind.LOOP and extent(r) >= cores]
     shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
+    times = {r: _threaded_work(sink, r, cores) for r in shared}
     for r in shared:
-        if extent(r) >= cores * 4 or (extent(r) >= cores and extent(r) % cores == 0):
+        if times[r] <= min(times.values()) * EVEN_ENOUGH:
             nest.apply(Opt("THREAD", loops.index(r), cores))
             return
+
+
+def _threaded_work(sink: UOp, r: UOp, cores: int) -> float:
+    """Work of the busiest core with a loop split: parts of it, stores without that loop, which
+    one core does, and packing that every core repeats."""
+    part = -(-extent(r) // cores)
+    last = max(extent(r) - part * (cores - 1), 0)
+    split = sum([_work_of(e) for e in sink.src if r in e.src[1:]]) / extent(r)
+    apart = sum([_work_of(e) for e in sink.src if r not in e.src[1:]])
+    inner = [n for n in sink.toposort() if n.op == O.END and n not in sink.src]
+    again = sum([_work_of(n) for n in inner if r not in n.ranges])
+    return max(split * part, split * last + apart) + PACK_WORK * again
+
+
+def _work_of(end: UOp) -> float:
+    """The operation that a store and all it needs make most often."""
+    return float(max([evaluations(n) for n in end.toposort() if n.op != O.END], default=1))
