@@ -78,7 +78,7 @@ def exp(form: Format, x: Term) -> Term:
     bounded = at_least(zero, x)
     shifted, r = reduce_exponent(form, bounded)
     y = scale(form, fma(horner(r, form.exp), r, 1.0), shifted, bounded < tiny)
-    return where(x < infinite, y, x * INFINITY)  # a NaN passes on
+    return where(x < infinite, y, x + INFINITY)  # a NaN passes on
 
 
 def exp2(form: Format, x: Term) -> Term:
@@ -87,7 +87,7 @@ def exp2(form: Format, x: Term) -> Term:
     shifted = bounded + form.magic
     r = bounded - (shifted - form.magic)
     y = scale(form, fma(horner(r, form.exp2), r, 1.0), shifted, bounded < tiny)
-    return where(x < infinite, y, x * INFINITY)
+    return where(x < infinite, y, x + INFINITY)
 
 
 def expm1(form: Format, x: Term) -> Term:
