@@ -29,6 +29,7 @@ STEPS = (2, 4, 8)  # of a reduced axis
 BLOCKS = (16, 32, 64, 128)
 PANEL_VECTORS = (1, 2, 3, 4)
 PANEL_ROWS = (4, 6, 8)
+BANDS = (8, 16, 32, 64)  # rows of a band, columns that are finished together
 SWEPT = (2, 4, 8, 16)  # rows of a sweep
 SHARES = (1, 2, 4)  # parts per core, for cores that are not equally fast
 
@@ -74,6 +75,9 @@ def _choose_positions(nest: Nest) -> None:
 
 def _bodies(base: UOp, opts: Sequence[Opt], machine: Machine) -> Iterator[list[Opt]]:
     body = [o for o in opts if o.name not in ("MOVE", "THREAD")]
+    if body and body[0].name in ("BAND", "FINISH"):
+        yield from _stages(base, body, machine)
+        return
     reduced = {n.arg.id for n in _axes(base) if n.arg.kind is AxisKind.REDUCE}
     staged = any(o.name == "STAGE" for o in body)
     yield from _panels(base, body, machine)
@@ -99,6 +103,23 @@ def _bodies(base: UOp, opts: Sequence[Opt], machine: Machine) -> Iterator[list[O
                 yield _ordered([*body, Opt(name, r.arg.id, amount)], reduced)
     if not any(o.name == "KEEP" for o in body) and not staged:
         yield [Opt("KEEP", base.src[0].src[-1].arg.id), *body] if base.src[0].src[1:] else body
+
+
+def _stages(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]:
+    """Other bands, and other amounts in the loops of one stage."""
+    first = body[0]
+    for rows in BANDS:
+        if rows != first.amount:
+            yield [replace(first, amount=rows), *body[1:]]
+    nest = Nest(base, machine)
+    nest.apply(first)
+    sizes = {axis: extent(r) for part in nest.parts for axis, r in part.loops.items()}
+    width = machine.lanes(_itemsize(base))
+    choices = {"LANE": [width * n for n in VECTORS], "UPCAST": list(COPIES)}
+    for place, opt in enumerate(body):
+        for amount in choices.get(opt.name, ()):
+            if amount != opt.amount and amount <= sizes[opt.axis]:
+                yield [*body[:place], replace(opt, amount=amount), *body[place + 1 :]]
 
 
 def _ordered(opts: list[Opt], reduced: set[int]) -> list[Opt]:

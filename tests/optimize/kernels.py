@@ -34,6 +34,11 @@ def softmax(rows: int, columns: int) -> Tensor:
     return grown / grown.sum(1, True)
 
 
+def attention(rows: int, columns: int) -> Tensor:
+    query, key, value = floats(2, rows, 16), floats(2, columns, 16), floats(2, columns, 24)
+    return (query * 0.01).scaled_dot_product_attention(key * 0.01, value, is_causal=True)
+
+
 def image_product() -> Tensor:
     return floats(1, 3, 9, 9).pad(((0, 0), (0, 0), (1, 1), (1, 1))).permute(0, 2, 3, 1).sum(3)
 
@@ -50,6 +55,9 @@ KERNELS = {
     "signed bytes": lambda: _bytes(19, 37).matmul(_bytes(37, 256), dtype=svod.int32),
     "strips": lambda: (floats(40, 24) + 1) @ floats(24, 256),
     "softmax": lambda: softmax(6, 70),
+    "attention": lambda: attention(40, 64),
+    "attention with a rest": lambda: attention(20, 37),
+    "finished": lambda: (floats(8, 160) @ floats(32, 160).permute(1, 0) * 0.01).tanh(),
     "padded": image_product,
     "short sums": lambda: floats(4, 3, 100).sum(1),
     "run-time size": lambda: _sized().sum(1),
