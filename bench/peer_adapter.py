@@ -97,7 +97,7 @@ class Svod(Adapter):  # type: ignore[misc]
     def build(self, case: Any) -> Callable[[], tuple[Any, ...]]:
         """The prepared case; a call runs it and gives the output tensors."""
         if case.lr is not None:
-            raise NotImplementedError("training steps are not there yet")
+            raise NotImplementedError("training cases are measured by svod.tools.bench")
         import svod
 
         weights = {name: svod.Tensor(array) for name, array in case.params.items()}

@@ -208,7 +208,9 @@ class Nest:
             return "the kernel is no contraction of a contraction"
         if found.row is not None and found.row.arg.id != opt.axis:
             return f"bands go along axis {found.row.arg.id}"
-        return "" if opt.amount >= 1 else "the amount is below one"
+        if opt.amount < 1:
+            return "the amount is below one"
+        return "" if make_bands(self.sink, opt.amount) else "in bands of this size it is no chain"
 
     def _position_refusal(self, opt: Opt) -> str:
         loops = self.main().src[1:]

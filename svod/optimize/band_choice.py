@@ -7,7 +7,7 @@ from math import prod
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.actions import Nest
-from svod.optimize.bands import WIDEST_PASS, find_chain, make_bands
+from svod.optimize.bands import WIDEST_PASS, find_chain
 from svod.optimize.contraction import SCRATCH_LIMIT, find_contraction
 from svod.optimize.graph import extent, stride
 from svod.optimize.opts import Opt
@@ -25,9 +25,10 @@ def choose_bands(nest: Nest) -> bool:
         return False
     line = extent(found.column) * max(4, found.rows.dtype.itemsize)
     rows = max(1, min(ROWS, BAND_BYTES // line))
-    if make_bands(nest.sink, rows) is None:
+    band = Opt("BAND", found.row.arg.id if found.row is not None else 0, rows)
+    if nest.refusal(band):
         return False
-    nest.apply(Opt("BAND", found.row.arg.id if found.row is not None else 0, rows))
+    nest.apply(band)
     scores, *passes, result = nest.parts
     _choose_scores(nest, scores)
     for part in passes:

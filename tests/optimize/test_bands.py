@@ -9,6 +9,9 @@ import pytest
 
 import svod
 from svod import Tensor
+from svod.optimize.actions import Nest, merge_adjacent
+from svod.optimize.opts import Opt
+from tests.optimize.kernels import MACHINE, body_of, loops_of
 
 
 def made(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> np.ndarray:
@@ -224,3 +227,27 @@ def test_a_mask_that_still_counts_is_not_left_out() -> None:
     want = np.exp(want - want.max(-1, keepdims=True)) + 0.25
     want = want / want.sum(-1, keepdims=True) @ v
     np.testing.assert_allclose(run_alone(out), want, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("opt", "reason"),
+    [
+        (Opt("BAND", 0, 16), "bands go along axis 1"),
+        (Opt("BAND", 1, 0), "the amount is below one"),
+        (Opt("FINISH", 2, 16), "no sum with as many columns"),
+    ],
+)
+def test_bands_that_do_not_fit_are_refused(opt: Opt, reason: str) -> None:
+    nest = Nest(merge_adjacent(loops_of(body_of("attention"))), MACHINE)
+    assert reason in nest.refusal(opt)
+
+
+def test_bands_of_every_size_fit_or_are_refused() -> None:
+    for name in ("attention", "attention with a rest"):
+        kernel = loops_of(body_of(name))
+        for rows in range(1, 70):
+            nest = Nest(merge_adjacent(kernel), MACHINE)
+            opt = Opt("BAND", 1, rows)
+            if not nest.refusal(opt):
+                nest.apply(opt)
+                assert nest.opts == [opt] and len(nest.parts) == 4
