@@ -14,7 +14,7 @@ from svod.base.errors import ConfigError, UnsupportedError
 from svod.tensor.guard import guard_class
 
 if TYPE_CHECKING:
-    from svod.nn.optim import Optimizer
+    from svod.nn.optimizer import Optimizer
 
 
 class LRScheduler:

@@ -370,6 +370,28 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {"lr": 0.01, "momentum": 0.5, "centered": True, "weight_decay": 0.1}),
     "rmsprop plain": ("RMSprop", {"lr": 0.01, "alpha": 0.9}),
     "adagrad": ("Adagrad", {"lr": 0.05, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
+    "adadelta": ("Adadelta", {"lr": 0.5, "weight_decay": 0.1}),
+    "adadelta quick": ("Adadelta", {"rho": 0.5, "eps": 1e-3, "maximize": True}),
+    "adamax": ("Adamax", {"lr": 0.05, "weight_decay": 0.1}),
+    "adamax ascent": ("Adamax", {"lr": 0.05, "betas": (0.8, 0.95), "maximize": True}),
+    "nadam": ("NAdam", {"lr": 0.05}),
+    "nadam decayed": ("NAdam", {"lr": 0.05, "weight_decay": 0.1, "momentum_decay": 0.1}),
+    "nadam decoupled": (
+        "NAdam", {"lr": 0.05, "weight_decay": 0.1, "decoupled_weight_decay": True},
+    ),
+    "radam": ("RAdam", {"lr": 0.05}),
+    "radam trusted": ("RAdam", {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}),
+    "radam decoupled": (
+        "RAdam",
+        {"lr": 0.05, "betas": (0.9, 0.95), "weight_decay": 0.1, "decoupled_weight_decay": True},
+    ),
+    "rprop": ("Rprop", {"lr": 0.05}),
+    "rprop limited": ("Rprop", {"lr": 0.05, "etas": (0.3, 2.0), "step_sizes": (0.01, 0.2)}),
+    "asgd": ("ASGD", {"lr": 0.01, "lambd": 0.1, "weight_decay": 0.1}),
+    "asgd averaged": ("ASGD", {"lr": 0.01, "t0": 1.0, "alpha": 0.5, "maximize": True}),
+    "adafactor": ("Adafactor", {"lr": 0.05}),
+    "adafactor decayed": ("Adafactor", {"lr": 0.5, "weight_decay": 0.1, "d": 2.0}),
+    "adafactor of a vector": ("Adafactor", {"lr": 0.05, "beta2_decay": -0.5}),
     "muon": ("Muon", {"lr": 0.02}),
     "muon matched": (
         "Muon", {"lr": 0.02, "adjust_lr_fn": "match_rms_adamw", "nesterov": False, "ns_steps": 3},
@@ -459,7 +481,8 @@ class Library:
     def trained(self, name: str) -> Any:
         """A parameter after some steps; the learning rate changes on the way."""
         kind, options = OPTIMIZERS[name]
-        w, goal = self.tensor(normal(4, 3), True), self.tensor(normal(4, 3, seed=1), False)
+        shape = (6,) if name.endswith("vector") else (4, 3)
+        w, goal = self.tensor(normal(*shape), True), self.tensor(normal(*shape, seed=1), False)
         optimizer = getattr(self.optim, kind)([w], **options)
         for step in range(STEPS):
             if step == STEPS // 2:

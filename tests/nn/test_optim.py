@@ -13,6 +13,7 @@ import svod
 from svod import Tensor, nn
 from svod.base.errors import ConfigError, ShapeError
 from svod.nn import optim
+from svod.nn import optimizer as optimizer_base
 from svod.testing import assert_close
 
 STEPS = 4
@@ -200,7 +201,7 @@ def test_one_step_is_one_plan_and_later_steps_schedule_nothing(
     rate = optim.CosineAnnealingLR(optimizer, 10)
     x, y = Tensor(normal(16, 4)), Tensor(normal(16, 2))
     monkeypatch.setattr(schedule, "cut", counted("cut", schedule.cut))
-    monkeypatch.setattr(optim, "realize", counted("realize", optim.realize))
+    monkeypatch.setattr(optimizer_base, "realize", counted("realize", optimizer_base.realize))
     counts = []
     for _ in range(4):
         calls.update(cut=0, realize=0)
@@ -390,3 +391,33 @@ def test_the_rate_in_use_is_the_scheduled_one() -> None:
         schedule.step()
     assert w.item() == -1.75
     assert svod.is_grad_enabled()
+
+
+def test_asgd_keeps_the_average_of_where_it_has_been() -> None:
+    w = Tensor(normal(5), requires_grad=True)
+    optimizer = optim.ASGD([w], lr=0.1, t0=0.0)
+    seen = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        (w * w).sum().backward()
+        optimizer.step()
+        seen.append(w.numpy())
+    average = np.mean(seen[1:], axis=0)  # the first is forgotten, as in torch
+    np.testing.assert_allclose(optimizer.state[0]["ax"].numpy(), average, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("Adadelta", {"rho": 1.5}),
+        ("Adamax", {"betas": (0.9, 1.0)}),
+        ("NAdam", {"betas": (-0.1, 0.9)}),
+        ("RAdam", {"betas": (1.0, 0.9)}),
+        ("Rprop", {"etas": (1.2, 0.5)}),
+        ("ASGD", {"lr": -1.0}),
+        ("Adafactor", {"d": 0.5}),
+    ],
+)
+def test_bad_options_are_refused(kind: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        getattr(optim, kind)([Tensor(normal(3), requires_grad=True)], **options)
