@@ -18,6 +18,8 @@ from svod._version import __version__
 from svod.dtype.types import (
     DType,
     bfloat16,
+    complex64,
+    complex128,
     float8_e4m3,
     float8_e5m2,
     float16,
@@ -93,6 +95,8 @@ __all__ = [
     "__version__",
     "bfloat16",
     "bool",
+    "complex64",
+    "complex128",
     "e",
     "float8_e4m3",
     "float8_e5m2",

@@ -30,6 +30,11 @@ class DTypeError(SvodError, TypeError, RuntimeError):
     """
 
 
+class ComplexOperand(DTypeError):
+    """A complex operand where the graph takes real ones; tensors of complex numbers have formulas
+    of their own for what they can do."""
+
+
 class ArgumentError(SvodError, TypeError):
     """A call with arguments that the function does not take."""
 

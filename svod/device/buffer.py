@@ -230,6 +230,10 @@ class Buffer:
             )
         return Buffer(self.storage, size, dtype, start)
 
+    def cast_to(self, dtype: DType) -> Buffer:
+        """The same bytes as elements of another dtype: floats as complex numbers and back."""
+        return Buffer(self.storage, self.nbytes // dtype.itemsize, dtype, self.offset)
+
     def numpy(self) -> Array:
         """The elements as a one-dimensional array that shares the memory."""
         raw = self.storage.host_bytes()[self.offset : self.offset + self.nbytes]

@@ -34,7 +34,7 @@ MAJOR_VERSION: Final = 1
 DEFAULT_STREAM: Final = 1  # of CUDA, as the protocol counts
 NO_WAITING: Final = -1
 
-_INT, _UINT, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 _CODES: Final[dict[DType, tuple[int, int]]] = {  # type code and bits, as in dlpack.h
     dt.bool_: (_BOOL, 8),
     dt.bfloat16: (_BFLOAT, 16),
@@ -43,6 +43,7 @@ _CODES: Final[dict[DType, tuple[int, int]]] = {  # type code and bits, as in dlp
     **{d: (_INT, d.bits) for d in (dt.int8, dt.int16, dt.int32, dt.int64)},
     **{d: (_UINT, d.bits) for d in (dt.uint8, dt.uint16, dt.uint32, dt.uint64)},
     **{d: (_FLOAT, d.bits) for d in (dt.float16, dt.float32, dt.float64)},
+    **{d: (_COMPLEX, d.bits) for d in dt.COMPLEX},
 }
 _DTYPES: Final[dict[tuple[int, int], DType]] = {code: d for d, code in _CODES.items()}
 
@@ -132,7 +133,8 @@ def to_dlpack(
         raise ShapeError(f"shape {shape} does not fit {buffer!r}")
     if copy and device[0] == CUDA:
         buffer = buffer.copied()
-    array = _bytes_of(buffer).view(np.dtype(f"u{buffer.dtype.itemsize}")).reshape(shape)
+    code = "c" if buffer.dtype.is_complex else "u"
+    array = _bytes_of(buffer).view(np.dtype(f"{code}{buffer.dtype.itemsize}")).reshape(shape)
     if copy and device[0] == CPU:
         array = array.copy()
     if device[0] == CUDA and stream != NO_WAITING:

@@ -11,6 +11,7 @@ from svod.dtype.convert import (
     to_numpy,
 )
 from svod.dtype.promotion import (
+    DEFAULT_COMPLEX,
     DEFAULT_FLOAT,
     DEFAULT_INT,
     least_upper_float,
@@ -19,11 +20,16 @@ from svod.dtype.promotion import (
 )
 from svod.dtype.types import (
     ALL,
+    COMPLEX,
+    COMPLEX_OF,
+    FLOATS_OF,
     STORABLE,
     DType,
     bfloat16,
     bool_,
     by_name,
+    complex64,
+    complex128,
     float8_e4m3,
     float8_e5m2,
     float16,
@@ -44,8 +50,12 @@ from svod.dtype.types import (
 
 __all__ = [
     "ALL",
+    "COMPLEX",
+    "COMPLEX_OF",
+    "DEFAULT_COMPLEX",
     "DEFAULT_FLOAT",
     "DEFAULT_INT",
+    "FLOATS_OF",
     "STORABLE",
     "DType",
     "FloatInfo",
@@ -54,6 +64,8 @@ __all__ = [
     "bool_",
     "by_name",
     "cast_array",
+    "complex64",
+    "complex128",
     "dtype_of",
     "finfo",
     "float8_e4m3",

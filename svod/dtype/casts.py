@@ -6,7 +6,8 @@
 - integer to float: one rounding, to nearest even;
 - float to float: to nearest even. float64 to a 16 or 8-bit float goes through float32, two
   roundings, because that is what is cheap everywhere;
-- overflow gives infinity, except for float8_e4m3, which has none and gives NaN.
+- overflow gives infinity, except for float8_e4m3, which has none and gives NaN;
+- to complex: each part as a float. From complex to anything but complex and bool is refused.
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ def cast_array(array: npt.ArrayLike, dtype: DType) -> npt.NDArray[Any]:
     with np.errstate(all="ignore"):
         if target.kind == "b":
             return np.asarray(_widen(source_array, source) != 0)
+        if target.kind == "c":
+            return _widen(source_array, source).astype(kind)
+        if source.kind == "c":
+            raise DTypeError(
+                f"a {source.name} value has no {target.name}: take .real, .imag or .abs()"
+            )
         if target.kind == "f":
             return _to_float(source_array, source, target, kind)
         if source.kind == "f":
@@ -43,11 +50,13 @@ def cast_array(array: npt.ArrayLike, dtype: DType) -> npt.NDArray[Any]:
         return source_array.astype(kind)
 
 
-def pack_const(value: object, dtype: DType) -> bool | int | float:
+def pack_const(value: object, dtype: DType) -> Any:
     """The Python value a constant has once it is stored in the dtype, by the rules of CAST."""
     kind = dtype.kind
     if isinstance(value, np.generic):
-        return cast_array(np.asarray(value), dtype).item()  # type: ignore[no-any-return]
+        return cast_array(np.asarray(value), dtype).item()
+    if kind == "c" or isinstance(value, complex):
+        return _pack_complex(value, dtype)
     if not isinstance(value, (bool, int, float)):
         raise DTypeError(f"{value!r} of type {type(value).__name__} is not a bool, int or float")
     if kind == "b":
@@ -61,6 +70,17 @@ def pack_const(value: object, dtype: DType) -> bool | int | float:
     lo, hi = dt.integer_limits(dtype)
     number = int(value)
     return number if lo <= number <= hi else (number - lo) % (hi - lo + 1) + lo
+
+
+def _pack_complex(value: object, dtype: DType) -> Any:
+    if dtype.kind == "b" and isinstance(value, complex):
+        return value != 0
+    if dtype.kind != "c":
+        raise DTypeError(f"{value!r} is complex and has no {dtype.name}: give a real number")
+    floats = dt.FLOATS_OF[dtype]
+    if isinstance(value, complex):
+        return complex(pack_const(value.real, floats), pack_const(value.imag, floats))
+    return complex(pack_const(value, floats), 0.0)
 
 
 def _pack_float(value: bool | int | float, target: DType) -> float:

@@ -23,11 +23,11 @@ _EXTENSION_NAMES: Final = {
 }
 _BY_EXTENSION_NAME: Final = {name: dtype for dtype, name in _EXTENSION_NAMES.items()}
 _BY_KIND_AND_SIZE: Final = {
-    (d.kind, d.itemsize): d for d in dt.STORABLE if d not in _EXTENSION_NAMES
+    (d.kind, d.itemsize): d for d in (*dt.STORABLE, *dt.COMPLEX) if d not in _EXTENSION_NAMES
 }
 _BY_TEXT: Final = {
-    **{d.name: d for d in dt.STORABLE},
-    **{d.short: d for d in dt.STORABLE},
+    **{d.name: d for d in (*dt.STORABLE, *dt.COMPLEX)},
+    **{d.short: d for d in (*dt.STORABLE, *dt.COMPLEX)},
     "bool_": dt.bool_,
     "float8_e4m3fn": dt.float8_e4m3,  # as ml_dtypes and torch call it
 }
@@ -35,6 +35,7 @@ _BY_PYTHON_TYPE: Final[dict[object, DType]] = {
     bool: dt.bool_,
     int: dt.int64,
     float: dt.float32,
+    complex: dt.complex64,
 }
 
 
@@ -75,7 +76,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 def dtype_of(spec: object) -> DType:
     """The dtype meant by a dtype, a name ("float32", "f32"), a NumPy dtype or a Python type.
 
-    ``bool`` is bool, ``int`` is int64 and ``float`` is float32.
+    ``bool`` is bool, ``int`` is int64, ``float`` is float32 and ``complex`` is complex64.
     """
     if isinstance(spec, DType):
         return spec
@@ -96,7 +97,7 @@ def dtype_of(spec: object) -> DType:
 
 
 def _choices() -> str:
-    return "the dtypes are " + ", ".join(d.name for d in dt.STORABLE)
+    return "the dtypes are " + ", ".join(d.name for d in (*dt.STORABLE, *dt.COMPLEX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,8 @@ _FLOAT_SHAPES: Final = {
 
 @cache
 def finfo(dtype: DType) -> FloatInfo:
-    """Limits of a float dtype."""
+    """Limits of a float dtype; of a complex one, those of its parts."""
+    dtype = dt.FLOATS_OF.get(dtype, dtype)
     shape = _FLOAT_SHAPES.get(dtype.scalar)
     if shape is None:
         raise DTypeError(f"finfo takes a float dtype, not {dtype}; iinfo is for integers")

@@ -18,7 +18,7 @@ class DType:
     def __init__(self, name: str, short: str, kind: str, bits: int, serial: int) -> None:
         self.name = name  # "float32"
         self.short = short  # "f32", the printed form
-        self.kind = kind  # b bool, u unsigned, i signed, f float, x index, v void
+        self.kind = kind  # b bool, u unsigned, i signed, f float, c complex, x index, v void
         self.bits = bits  # of one lane, as stored
         self.lanes = 1
         self.scalar: DType = self
@@ -44,6 +44,10 @@ class DType:
     @property
     def is_float(self) -> bool:
         return self.kind == "f"
+
+    @property
+    def is_complex(self) -> bool:
+        return self.kind == "c"
 
     @property
     def is_int(self) -> bool:
@@ -83,12 +87,18 @@ float32: Final = DType("float32", "f32", "f", 32, 13)
 float64: Final = DType("float64", "f64", "f", 64, 14)
 index: Final = DType("index", "idx", "x", 64, 15)
 void: Final = DType("void", "void", "v", 0, 16)
+complex64: Final = DType("complex64", "c64", "c", 64, 17)  # of tensors; kernels see its floats
+complex128: Final = DType("complex128", "c128", "c", 128, 18)
 
 ALL: Final[tuple[DType, ...]] = (
     bool_, int8, uint8, int16, uint16, int32, uint32, int64, uint64,
     float8_e4m3, float8_e5m2, float16, bfloat16, float32, float64, index, void,
+    complex64, complex128,
 )  # fmt: skip
 STORABLE: Final[tuple[DType, ...]] = ALL[:15]
+COMPLEX: Final[tuple[DType, ...]] = (complex64, complex128)
+FLOATS_OF: Final[dict[DType, DType]] = {complex64: float32, complex128: float64}
+COMPLEX_OF: Final[dict[DType, DType]] = {float32: complex64, float64: complex128}
 BY_NAME: Final[dict[str, DType]] = {d.name: d for d in ALL}
 BY_SHORT: Final[dict[str, DType]] = {d.short: d for d in ALL}
 

@@ -4,6 +4,7 @@ In: nodes and plain arguments. Out: a node, often an existing one: a movement th
 returns its input, and two of the same movement become one. Elementwise operands come out with
 equal shapes, except rank-0 ones, which stay as they are and broadcast by meaning. A node
 without elements never feeds one that has some, so later stages may ignore empty tensors.
+Complex operands are refused below (`make`); what they mean is in `svod.ir.pairs`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from svod.base.errors import DTypeError, ShapeError
+from svod.base.errors import ComplexOperand, DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -97,9 +98,12 @@ def view_as(memory: UOp, shape: tuple[Any, ...]) -> UOp:
 
 def whole_of(node: UOp) -> UOp:
     """What a node is all of, under another shape; a run-time size counts as all of its axis."""
-    while node.op == O.RESHAPE or (node.op == O.SHRINK and _is_front(node)):
+    while node.op in _WHOLE or (node.op == O.SHRINK and _is_front(node)):
         node = node.src[0]
     return node
+
+
+_WHOLE = (O.RESHAPE, O.COMPLEX)
 
 
 def _is_front(node: UOp) -> bool:
@@ -110,6 +114,28 @@ def _is_front(node: UOp) -> bool:
     )
 
 
+def complex_view(pairs: UOp) -> UOp:
+    """Floats of shape (.., 2) as complex numbers: parts lie side by side, as NumPy keeps them."""
+    if pairs.dtype not in dt.COMPLEX_OF or pairs.shape[-1:] != (2,):
+        raise DTypeError(
+            f"complex numbers are pairs of float32 or float64: a shape that ends in 2, not "
+            f"{pairs.dtype!r}{list(pairs.shape)}"
+        )
+    node = make(O.COMPLEX, dt.COMPLEX_OF[pairs.dtype], (pairs,))
+    node._shape = pairs.shape[:-1]
+    return node
+
+
+def floats_of(node: UOp) -> UOp:
+    """What is computed and stored for a tensor: of a complex one, its pairs of floats."""
+    return node.src[0] if node.op == O.COMPLEX else node
+
+
+def like(node: UOp, floats: UOp) -> UOp:
+    """Floats as what another node is: complex numbers where it holds such."""
+    return complex_view(floats) if node.op == O.COMPLEX else floats
+
+
 # -- joining -----------------------------------------------------------------------------------
 
 CAT_PARTS = 8  # a kernel picks among so many parts; more are joined in stored groups
@@ -118,6 +144,8 @@ CAT_PARTS = 8  # a kernel picks among so many parts; more are joined in stored g
 def cat(parts: Sequence[UOp], axis: int) -> UOp:
     """The parts one after the other along an axis; work and graph stay linear in the parts."""
     parts = [p for p in parts if p.shape[axis]] or list(parts[:1])
+    if len(parts) > 1 and parts[0].op == O.COMPLEX:
+        return _pairs().cat(parts, axis)  # type: ignore[no-any-return]
     while len(parts) > CAT_PARTS:
         groups = [parts[i : i + CAT_PARTS] for i in range(0, len(parts), CAT_PARTS)]
         parts = [
@@ -130,11 +158,21 @@ def _cat(parts: Sequence[UOp], axis: int) -> UOp:
     return parts[0] if len(parts) == 1 else make(O.CAT, parts[0].dtype, tuple(parts), axis)
 
 
+def _pairs() -> Any:
+    """The meaning of complex operands, which is built on this module."""
+    from svod.ir import pairs
+
+    return pairs
+
+
 # -- movement ----------------------------------------------------------------------------------
 
 
 def _movement(op: int, x: UOp, arg: Any, shape: Shape) -> UOp:
-    node = make(op, x.dtype, (x,), arg)
+    try:
+        node = make(op, x.dtype, (x,), arg)
+    except ComplexOperand:
+        return _pairs().moved(op, x, arg)  # type: ignore[no-any-return]
     node._shape = shape
     return node
 
@@ -247,6 +285,8 @@ def cast(x: UOp, dtype: DType) -> UOp:
     """x converted to ``dtype``."""
     if x.dtype is dtype:
         return x
+    if x.dtype.kind == "c" or dtype.kind == "c":
+        return _pairs().cast(x, dtype)  # type: ignore[no-any-return]
     node = make(O.CAST, dtype, (x,))
     node._shape = x.shape
     return node
@@ -256,6 +296,8 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
     """The same bits read as another dtype of the same width."""
     if x.dtype is dtype:
         return x
+    if x.dtype.kind == "c":
+        raise ComplexOperand(f"the bits of {x.dtype.name} are those of two floats")
     if x.dtype.bits != dtype.bits:
         raise DTypeError(
             f"bitcast keeps the width: {x.dtype.name} has {x.dtype.bits} bits, "
@@ -268,7 +310,10 @@ def bitcast(x: UOp, dtype: DType) -> UOp:
 
 def unary(op: int, x: UOp) -> UOp:
     """One operand, the same shape and dtype."""
-    node = make(op, x.dtype, (x,))
+    try:
+        node = make(op, x.dtype, (x,))
+    except ComplexOperand:
+        return _pairs().unary(op, x)  # type: ignore[no-any-return]
     node._shape = x.shape
     return node
 
@@ -287,7 +332,10 @@ def binary(op: int, a: UOp, b: UOp) -> UOp:
             shape = broadcast_shapes(shape, other)
             a = broadcast_to(a, shape)
             b = broadcast_to(b, shape)
-    node = make(op, dt.bool_ if O.LT <= op <= O.NE else dtype, (a, b))
+    try:
+        node = make(op, dt.bool_ if O.LT <= op <= O.NE else dtype, (a, b))
+    except ComplexOperand:
+        return _pairs().binary(op, a, b)  # type: ignore[no-any-return]
     node._shape = shape
     return node
 
@@ -300,7 +348,10 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
         raise DTypeError(f"where needs one dtype, got {a.dtype.name} and {b.dtype.name}")
     shape = broadcast_shapes(condition.shape, a.shape, b.shape)
     operands = tuple([broadcast_to(x, shape) if x.shape else x for x in (condition, a, b)])
-    node = make(O.WHERE, a.dtype, operands)
+    try:
+        node = make(O.WHERE, a.dtype, operands)
+    except ComplexOperand:
+        return _pairs().where(*operands)  # type: ignore[no-any-return]
     node._shape = shape
     return node
 
@@ -316,7 +367,10 @@ def reduce(x: UOp, op: int, axes: Shape) -> UOp:
         if 0 not in result and op in (O.MAX, O.MIN):
             raise ShapeError(f"a maximum or minimum over axes {axes} of {shape} has no elements")
         return full(result, identity(op, x.dtype), x.dtype)
-    node = make(O.REDUCE_AXIS, x.dtype, (x,), ReduceArg(op, axes))
+    try:
+        node = make(O.REDUCE_AXIS, x.dtype, (x,), ReduceArg(op, axes))
+    except ComplexOperand:
+        return _pairs().reduce(x, op, axes)  # type: ignore[no-any-return]
     node._shape = result
     return node
 
@@ -341,7 +395,10 @@ def gather(x: UOp, indices: Sequence[UOp]) -> UOp:
     shape = _check_indices(x, indices) + x.shape[len(indices) :]
     if 0 in x.shape:
         return full(shape, 0, x.dtype)
-    node = make(O.GATHER, x.dtype, (x, *indices))
+    try:
+        node = make(O.GATHER, x.dtype, (x, *indices))
+    except ComplexOperand:
+        return _pairs().gather(x, indices)  # type: ignore[no-any-return]
     node._shape = shape
     return node
 
@@ -355,7 +412,10 @@ def scatter(x: UOp, values: UOp, indices: Sequence[UOp], mode: str) -> UOp:
         raise DTypeError(f"scatter needs one dtype, got {x.dtype.name} and {values.dtype.name}")
     if 0 in shape or 0 in x.shape:
         return x
-    node = make(O.SCATTER, x.dtype, (x, values, *indices), mode)
+    try:
+        node = make(O.SCATTER, x.dtype, (x, values, *indices), mode)
+    except ComplexOperand:
+        return _pairs().scatter(x, values, indices, mode)  # type: ignore[no-any-return]
     node._shape = x.shape
     return node
 
@@ -367,6 +427,8 @@ def contiguous(x: UOp) -> UOp:
     """x stored in a buffer of its own."""
     if x.op == O.CONTIGUOUS:
         return x
+    if x.op == O.COMPLEX:
+        return complex_view(contiguous(x.src[0]))
     node = make(O.CONTIGUOUS, x.dtype, (x,))
     node._shape = x.shape
     return node
@@ -374,6 +436,8 @@ def contiguous(x: UOp) -> UOp:
 
 def copy(x: UOp, device_name: str) -> UOp:
     """x on another device."""
+    if x.op == O.COMPLEX:
+        return complex_view(copy(x.src[0], device_name))
     node = make(O.COPY, x.dtype, (x, device(device_name)))
     node._shape = x.shape
     return node
@@ -386,6 +450,8 @@ def assign(target: UOp, value: UOp) -> UOp:
             f"cannot assign {value.dtype!r}{list(value.shape)} to "
             f"{target.dtype!r}{list(target.shape)}"
         )
+    if target.op == O.COMPLEX:
+        return complex_view(assign(target.src[0], value.src[0]))
     node = make(O.ASSIGN, target.dtype, (target, value))
     node._shape = target.shape
     return node

@@ -16,7 +16,7 @@ from itertools import islice
 from math import prod
 from typing import Any
 
-from svod.base.errors import GraphError, VariableError
+from svod.base.errors import ComplexOperand, GraphError, VariableError
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -258,10 +258,19 @@ def _insert(
         node.vmin, node.vmax = _index_bounds(op, src, arg)
     elif kind == "f" or kind == "v":
         node.vmin = node.vmax = None
+    elif kind == "c":
+        _only_a_view(op, dtype)
+        node.vmin = node.vmax = None
     else:
         node.vmin, node.vmax = _integer_bounds(op, dtype, src, arg)
     _next_sn = node.sn = _next_sn + 1
     return table.setdefault(key, node)
+
+
+def _only_a_view(op: int, dtype: DType) -> None:
+    """Complex numbers are floats under another name; nothing else in a graph has their dtype."""
+    if op != O.COMPLEX:
+        raise ComplexOperand(f"{O.NAMES[op]} takes real numbers, not {dtype.name}")
 
 
 def const(value: Any, dtype: DType) -> UOp:
@@ -273,6 +282,10 @@ def const(value: Any, dtype: DType) -> UOp:
     elif kind == "b":
         value = bool(value)
         key = (_EMPTY, dtype, value)
+    elif kind == "c":
+        from svod.ir import pairs
+
+        return pairs.constant(value, dtype)
     else:
         value = int(value)
         key = (_EMPTY, dtype, value)
@@ -336,6 +349,8 @@ def _integer_bounds(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tu
     if op == O.CONST:
         return int(arg), int(arg)
     lo, hi = dt.integer_limits(dtype)
+    if op in O.COMPARE and src[0].dtype.kind == "c":
+        raise ComplexOperand(f"{O.NAMES[op]} takes real numbers, not {src[0].dtype.name}")
     if op == O.CAST and src[0].vmin is not None and lo <= src[0].vmin and src[0].vmax <= hi:
         return src[0].vmin, src[0].vmax
     if op == O.IOTA:
@@ -401,6 +416,8 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
         return arg.shape  # type: ignore[no-any-return]
     if op == O.IOTA:
         return (arg,)
+    if op == O.COMPLEX:
+        return src[0]._shape[:-1]  # type: ignore[no-any-return]
     if op == O.CAT:
         first = src[0]._shape
         total = sum([s._shape[arg] for s in src])

@@ -40,6 +40,8 @@ GATHER: Final = 38  # src: (x, *indices). indices share a shape I and address th
 #   x: out[I.., rest..] = x[i0[I], .., rest..]; an index outside its axis reads 0
 SCATTER: Final = 39  # src: (x, values, *indices). arg "set" or "add": x with values[I.., rest..]
 #   written at x[i0[I], .., rest..] in row-major order of I (the last one wins); outside: dropped
+COMPLEX: Final = 104  # src: (x). Pairs of floats, x[.., 2], as complex numbers. Only tensors hold
+#   one, on top of their graph: whatever is computed or stored is the floats
 CAT: Final = 48  # src: pieces. arg int: the axis along which they follow each other
 SCAN: Final = 79  # src: (body, value, *inputs). arg ScanArg: a loop over time; see svod.ir.scan
 # -- kernels: loops and memory ---------------------------------------------------------------
@@ -133,6 +135,7 @@ DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values;
 #   "bf16" and "i16" hold two, "u8s8" and "s8u8" four. The sum of their products, plus c
 
 MOVEMENT: Final = frozenset({RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP})
+VIEWS: Final = MOVEMENT | {COMPLEX}
 UNARY: Final = frozenset(range(50, 79))
 BINARY_OPS: Final = frozenset(range(80, 100))
 COMPARE: Final = frozenset({LT, LE, EQ, NE})

@@ -23,7 +23,7 @@ def identity(op: int, dtype: DType) -> bool | int | float:
     if op not in O.REDUCTIONS or not takes_reduction(op, dtype):
         raise GraphError(f"{O.NAMES.get(op, op)} is no reduction over {dtype.name}")
     kind = dtype.kind
-    if kind == "f":
+    if kind in "fc":
         if op == O.ADD or op == O.MUL:
             return float(op == O.MUL)
         largest = finfo(dtype).max if dtype.scalar is dt.float8_e4m3 else float("inf")
@@ -44,8 +44,8 @@ def takes_reduction(op: int, dtype: DType) -> bool:
     kind = dtype.kind
     if op in (O.AND, O.OR, O.XOR):
         return kind in "buix"
-    if op == O.ADD:
-        return kind in "uixf"
+    if op == O.ADD or kind == "c":
+        return kind in "uixf" or (kind == "c" and op in (O.ADD, O.MUL))
     return op in (O.MUL, O.MAX, O.MIN) and kind in "buixf"
 
 

@@ -35,6 +35,8 @@ class GradientError(SvodError, RuntimeError):
 
 def detached(node: UOp) -> UOp:
     """The same value, with no gradient flowing through."""
+    if node.op == O.COMPLEX:
+        return B.complex_view(detached(node.src[0]))
     if node.dtype.kind != "f" or node.op == O.CONST:
         return node
     return node if node.op == O.BITCAST and node.arg is None else mark(node)
@@ -42,6 +44,8 @@ def detached(node: UOp) -> UOp:
 
 def _leaf(node: UOp) -> UOp:
     """A node of its own for a leaf that is not realised."""
+    if node.op == O.COMPLEX:
+        return B.complex_view(_leaf(node.src[0]))
     found = make(O.CONTIGUOUS, node.dtype, (node,), history.LeafMark())
     found._shape = node.shape
     return found
@@ -60,9 +64,10 @@ class Autograd(Core):
         """Whether gradients reach this tensor: it is a leaf that asks for one, or uses such."""
         if history.is_leaf(self):
             return True
-        if self.uop.dtype.kind != "f" or history.state.without_gradient:
+        node = B.floats_of(self.uop)
+        if node.dtype.kind != "f" or history.state.without_gradient:
             return False
-        return self.uop in history.tracked((self.uop,))
+        return node in history.tracked((node,))
 
     @requires_grad.setter
     def requires_grad(self: Tensor, value: bool) -> None:
@@ -73,7 +78,7 @@ class Autograd(Core):
         if not requires_grad:
             history.remove_leaf(self)
             return self
-        if self.uop.dtype.kind != "f":
+        if self.uop.dtype.kind not in "fc":
             raise DTypeError(f"only floats have gradients, not {self.dtype.name}")
         if not history.is_leaf(self):
             node = history.leaf_node(self.uop)
@@ -144,7 +149,8 @@ class Autograd(Core):
 
 
 def _gradients(root: Tensor, seed: Tensor | None, targets: Sequence[UOp]) -> list[UOp | None]:
-    node = root.uop
+    """The gradient for each target; of a complex one, that of its parts as a complex number."""
+    node = B.floats_of(root.uop)
     if node.dtype.kind != "f":
         raise GradientError(f"a gradient starts from floats, not {node.dtype.name}")
     if seed is None:
@@ -153,13 +159,20 @@ def _gradients(root: Tensor, seed: Tensor | None, targets: Sequence[UOp]) -> lis
                 f"a gradient starts from one number, not shape {root.shape}: reduce it to a "
                 "loss, or pass the gradient of this tensor"
             )
+        if root.dtype.is_complex:
+            raise GradientError(
+                f"a gradient starts from a real number, not {root.dtype.name}: take .real, .abs() "
+                "or pass the gradient of this tensor"
+            )
         start = B.full(node.shape, 1.0, node.dtype)
     else:
         given = tensor_of(seed, root)
         if given.shape != root.shape:
             raise ShapeError(f"a seed of shape {given.shape} for a tensor of shape {root.shape}")
-        start = B.cast(given.uop, node.dtype)
-    return gradient(node, start, targets, history.origin_of)
+        start = B.floats_of(given.cast(root.dtype).uop)
+    found = gradient(node, start, [B.floats_of(t) for t in targets], history.origin_of)
+    pairs = zip(targets, found, strict=True)
+    return [None if g is None else B.like(t, g) for t, g in pairs]
 
 
 # -- blocks without gradients ------------------------------------------------------------------
@@ -198,7 +211,7 @@ def _live_references() -> dict[int, ref[Any]]:
 def _cut(tensors: Sequence[Tensor]) -> None:
     known = history.tracked([t.uop for t in tensors])
     for t in tensors:
-        if t.uop in known:
+        if B.floats_of(t.uop) in known:
             t.uop = detached(t.uop)
 
 
@@ -241,7 +254,7 @@ def value_and_grad(
         if not isinstance(loss, Core):
             raise GradientError(f"grad: the function returned a {type(loss).__name__}, no tensor")
         found = _gradients(loss, None, [seen.uop for _, seen in leaves])
-        marks = {seen.uop: x.uop for x, seen in leaves}
+        marks = {B.floats_of(seen.uop): B.floats_of(x.uop) for x, seen in leaves}
         grads = iter(_unmarked(found, leaves, marks))
         parts = [_mapped(args[p], lambda x: next(grads)) for p in positions]
         value = _mapped(result, lambda x: wrap(*substitute((x.uop,), marks), x._device))
@@ -268,9 +281,10 @@ def grad(
 def _argument(x: Any, leaves: list[tuple[Tensor, Tensor]]) -> Tensor:
     """A marked stand-in for one tensor of the arguments."""
     given = tensor_of(x)
-    if given.dtype.kind != "f":
+    if given.dtype.kind not in "fc":
         raise DTypeError(f"grad: only floats have gradients, not {given.dtype.name}")
-    seen = wrap(mark(given.uop, Mark("grad", "argument", len(leaves))), given._device)
+    marked = mark(B.floats_of(given.uop), Mark("grad", "argument", len(leaves)))
+    seen = wrap(B.like(given.uop, marked), given._device)
     leaves.append((given, seen))
     return seen
 
@@ -280,7 +294,7 @@ def _unmarked(
 ) -> list[Tensor]:
     """Gradients without the marks, and zeros where the result does not depend on an argument."""
     pairs = list(zip(found, leaves, strict=True))
-    nodes = [B.full(x.shape, 0.0, x.dtype) if n is None else n for n, (x, _) in pairs]
+    nodes = [x.zeros_like().uop if n is None else n for n, (x, _) in pairs]
     replaced = substitute(tuple(nodes), marks)
     return [wrap(n, x._device) for n, (_, (x, _)) in zip(replaced, pairs, strict=True)]
 
@@ -325,34 +339,45 @@ class CustomGradient:
         inputs = []
         for position, a in enumerate(args):
             if isinstance(a, Core):
-                a = wrap(mark(a.uop, Mark(self.name, "input", position)), a._device)
+                a = _marked(a, Mark(self.name, "input", position))
             inputs.append(a)
         result = self.forward(*inputs)
         if not isinstance(result, Core):
             raise GradientError(f"{self.name} returned a {type(result).__name__}, no tensor")
         try:
-            node = mark(result.uop, Mark(self.name, "output", 0, options))
+            return _marked(result, Mark(self.name, "output", 0, options))
         except TypeError:
             raise DTypeError(
                 f"{self.name}: arguments that are no tensors must be hashable"
             ) from None
-        return wrap(node, result._device)
 
     def _apply(self, output: UOp, own: UOp, inputs: Sequence[UOp]) -> list[UOp | None]:
         assert self.rule is not None
         args: list[Any] = list(output.arg.options)
         for node in inputs:
-            args[node.arg.position] = wrap(node.src[0], None)
+            args[node.arg.position] = wrap(_seen(node.src[0], node), None)
         if any(a is _TENSOR for a in args):
             raise GradientError(f"{self.name}: its value must depend on every tensor argument")
-        given = self.rule(wrap(own, None), wrap(output, None), *args)
+        seen = [wrap(_seen(node, output), None) for node in (own, output)]
+        given = self.rule(*seen, *args)
         found = iter(given if isinstance(given, (tuple, list)) else (given,))
         result: list[UOp | None] = [None] * len(args)
         for position, a in enumerate(args):
             if isinstance(a, Core):
                 part = next(found, None)
-                result[position] = None if part is None else B.cast(tensor_of(part).uop, a.dtype)
+                if part is not None:
+                    result[position] = B.floats_of(tensor_of(part).cast(a.dtype).uop)
         return result
+
+
+def _marked(x: Any, argument: Mark) -> Tensor:
+    node = mark(B.floats_of(x.uop), argument._replace(is_complex=x.dtype.is_complex))
+    return wrap(B.like(x.uop, node), x._device)
+
+
+def _seen(floats: UOp, marked: UOp) -> UOp:
+    """A value below a mark, or its gradient, as the function knows it."""
+    return B.complex_view(floats) if marked.arg.is_complex else floats
 
 
 def custom_gradient(forward: Callable[..., Any]) -> CustomGradient:

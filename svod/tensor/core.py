@@ -32,7 +32,7 @@ from svod.tensor.guard import set_tensor_class, spelled
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
-Scalar: TypeAlias = bool | int | float
+Scalar: TypeAlias = bool | int | float | complex
 Operand: TypeAlias = "Tensor | Scalar | np.ndarray[Any, Any]"
 Axis: TypeAlias = "int | Sequence[int] | None"
 
@@ -79,6 +79,7 @@ class Core:
 
 
 _class: type[Any] = Core  # tensor.py puts Tensor here; results are always plain tensors
+_complex_class: type[Any] | None = None  # of which complex results are made
 _new = object.__new__
 _frame: Callable[[int], Any] = _getframe
 _add = registry._add
@@ -92,15 +93,36 @@ def set_class(cls: type[Any]) -> None:
     set_tensor_class(cls)
 
 
+def set_complex_class(cls: type[Any]) -> None:
+    """Name the class of tensors of complex numbers."""
+    global _complex_class
+    _complex_class = cls
+
+
+def complex_class() -> type[Any]:
+    """The class of tensors of complex numbers, loaded when there is one."""
+    if _complex_class is None:
+        import svod.tensor.complex_tensor  # noqa: F401
+    assert _complex_class is not None, "the module names its class"
+    return _complex_class
+
+
+def become_complex(tensor: Any) -> None:
+    """Make a tensor that was given a complex value one of the class for such."""
+    if type(tensor) not in (_class, _complex_class):
+        raise DTypeError(f"a {type(tensor).__name__} cannot hold complex numbers: use a Tensor")
+    tensor.__class__ = complex_class()
+
+
 def wrap(uop: UOp, device: str | None) -> Tensor:
     """A tensor over a node."""
-    t = _new(_class)
+    t = _new(_class if uop.op != O.COMPLEX else complex_class())
     t.uop = uop
     t._device = device
     _add(ref(t, _discard))
     if uop.origin is None and knobs.origins:
         uop.origin = line = _user_line()
-        while uop.op in O.MOVEMENT and uop.src[0].origin is None:  # later merges may drop these
+        while uop.op in O.VIEWS and uop.src[0].origin is None:  # later merges may drop these
             uop = uop.src[0]
             uop.origin = line
     return t  # type: ignore[no-any-return]
@@ -157,7 +179,7 @@ def size_node(size: Any, dtype: DType) -> UOp:
 
 def is_operand(value: object) -> bool:
     """Whether arithmetic with a tensor accepts this value."""
-    return isinstance(value, (_class, int, float, np.generic, np.ndarray, list, tuple))
+    return isinstance(value, (_class, int, float, complex, np.generic, np.ndarray, list, tuple))
 
 
 def pair(a: Tensor, b: Any) -> tuple[UOp, UOp, str | None]:
@@ -175,7 +197,7 @@ def pair(a: Tensor, b: Any) -> tuple[UOp, UOp, str | None]:
         return x, y, device
     if isinstance(b, np.generic):
         b = b.item()  # weak, like the Python number: np.sqrt(2) must not make float64
-    if isinstance(b, (int, float)):
+    if isinstance(b, (int, float, complex)):
         common = result_type(dtype, b)
         return B.cast(x, common), scalar_node(b, common), a._device
     if isinstance(b, (np.ndarray, list, tuple)):
@@ -187,8 +209,10 @@ def tensor_of(value: Any, like: Tensor | None = None) -> Tensor:
     """The value as a tensor; numbers stay constants, a float of the dtype it stands beside."""
     if isinstance(value, _class):
         return value
-    if isinstance(value, float) and like is not None and like.dtype.kind == "f":
+    if isinstance(value, float) and like is not None and like.dtype.kind in "fc":
         return wrap(scalar_node(value, like.dtype), like._device)
+    if isinstance(value, complex) and like is not None:
+        return wrap(scalar_node(value, result_type(like.dtype, value)), like._device)
     return _class(value, device=None if like is None else like._device)
 
 
@@ -208,7 +232,7 @@ def nodes_of(tensors: Sequence[Tensor]) -> tuple[list[UOp], str | None]:
 
 def float_node(x: UOp) -> UOp:
     """x itself when it holds floats, else converted to float32."""
-    return x if x.dtype.kind == "f" else B.cast(x, dt.float32)
+    return x if x.dtype.kind in "fc" else B.cast(x, dt.float32)
 
 
 def accumulator(dtype: DType) -> DType:

@@ -28,6 +28,7 @@ from svod.tensor.core import (
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
+_NUMBERS = (int, float, complex)
 _ON_BOOL = {O.ADD: O.OR, O.MUL: O.AND, O.MAX: O.OR, O.MIN: O.AND}
 
 
@@ -167,13 +168,12 @@ def select(condition: Any, a: Any, b: Any) -> Tensor:
     device = test._device
     values = []
     for value in (a, b):
-        is_number = isinstance(value, (int, float))
+        is_number = isinstance(value, _NUMBERS)
         values.append(value if is_number else tensor_of(value, test))
         if not is_number:
             device = common_device(device, values[-1]._device)
-    dtype: DType = result_type(*[v if isinstance(v, (int, float)) else v.dtype for v in values])
+    dtype: DType = result_type(*[v if isinstance(v, _NUMBERS) else v.dtype for v in values])
     x, y = [
-        scalar_node(v, dtype) if isinstance(v, (int, float)) else B.cast(v.uop, dtype)
-        for v in values
+        scalar_node(v, dtype) if isinstance(v, _NUMBERS) else B.cast(v.uop, dtype) for v in values
     ]
     return wrap(B.where(truth(test.uop), x, y), device)

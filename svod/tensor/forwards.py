@@ -71,8 +71,10 @@ def forward(name: str, method: str) -> Callable[..., Any]:
             x = options.pop("input")
         else:
             raise DTypeError(f"{name}() needs a tensor as its first argument")
-        if not isinstance(x, Tensor):
-            x = _beside(x, args[0]) if args else tensor_of(x)
+        if type(x) is not Tensor:
+            if not isinstance(x, Tensor):
+                x = _beside(x, args[0]) if args else tensor_of(x)
+            return getattr(x, method)(*args, **options)
         return called(x, *args, **options)
 
     function.__name__ = function.__qualname__ = name
@@ -85,7 +87,7 @@ def forward(name: str, method: str) -> Callable[..., Any]:
 
 def _beside(value: Any, other: Any) -> Tensor:
     """A first operand that is a number takes the dtype of the tensor it stands beside."""
-    if isinstance(other, Tensor) and isinstance(value, (int, float)):
+    if isinstance(other, Tensor) and isinstance(value, (int, float, complex)):
         return wrap(scalar_node(value, result_type(other.dtype, value)), other._device)
     return tensor_of(value)
 

@@ -35,6 +35,7 @@ class Mark(NamedTuple):
     role: str  # "argument", or "input" and "output" of a function with a gradient of its own
     position: int = 0
     options: tuple[Any, ...] = ()  # plain arguments of the function
+    is_complex: bool = False  # the marked floats are pairs, seen by the function as complex
 
 
 custom_rules: dict[str, CustomRule] = {}  # filled by svod.tensor.autograd.custom_gradient

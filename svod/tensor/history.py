@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
+from svod.ir.build import floats_of
 from svod.ir.node import UOp, make, substitute, toposort
 
 
@@ -74,7 +75,7 @@ def leaves() -> list[Any]:
 
 def leaf_node(node: UOp) -> UOp:
     """The node that stands for a leaf: the constructors look through reshapes of buffers."""
-    base = node
+    base = node = floats_of(node)
     while base.op == O.RESHAPE:
         base = base.src[0]
     return base if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
@@ -105,7 +106,7 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
     """The nodes at and below the roots through which gradients reach a leaf."""
     starts = {leaf_node(t.uop) for t in leaves()}
     found: set[UOp] = set()
-    for node in toposort(roots):
+    for node in toposort([floats_of(root) for root in roots]):
         op = node.op
         if node.dtype.kind != "f":
             continue

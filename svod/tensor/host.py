@@ -13,6 +13,7 @@ import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.device.names import base_key
+from svod.dtype import types as dt
 from svod.dtype.casts import cast_array, pack_const
 from svod.dtype.convert import dtype_of, from_numpy, to_numpy
 from svod.dtype.promotion import result_type
@@ -39,7 +40,7 @@ def node_of_data(data: Any, dtype: Any, device: str | None) -> tuple[UOp, str | 
     """A node with a copy of the data, and its device."""
     if isinstance(data, np.generic):
         data = np.asarray(data)
-    if isinstance(data, (bool, int, float)):
+    if isinstance(data, (bool, int, float, complex)):
         kind = result_type(data) if dtype is None else dtype_of(dtype)
         return const(pack_const(data, kind), kind), device
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
@@ -96,8 +97,10 @@ def _array_of_list(data: Any, dtype: Any) -> Array:
         raise ShapeError("nested lists must have equal lengths at every level") from None
     except OverflowError as error:
         raise DTypeError(f"a whole number is too large for a tensor: {error}") from None
-    if array.dtype.kind == "f" and dtype is None and array.dtype == np.float64:
+    if dtype is None and array.dtype == np.float64:
         return array.astype(np.float32)
+    if dtype is None and array.dtype == np.complex128:
+        return array.astype(np.complex64)
     return array
 
 
@@ -110,15 +113,25 @@ def node_of_array(
     where = device or default_device()
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if array.dtype.kind not in "biufV" or array.dtype.names:
+    if array.dtype.kind not in "biufcV" or array.dtype.names:
         raise DTypeError(f"arrays of {array.dtype} cannot become tensors: convert to numbers")
     if dtype is not None:
         array, copy = _cast(array, dtype_of(dtype), copy)
     kind = from_numpy(array.dtype)
+    if kind.is_complex:
+        return _node_of_complex(array, where, copy), where
     if array.size == 0:
         return B.full(array.shape, 0, kind), where
     buffer = Buffer.from_numpy(array, copy, where)
     return B.reshape(B.new_buffer(array.size, kind, where, buffer), array.shape), where
+
+
+def _node_of_complex(array: Array, where: str, copy: bool) -> UOp:
+    row_major = np.ascontiguousarray(array)  # a copy is not copied again
+    pairs = row_major.reshape(-1).view(row_major.real.dtype)
+    is_copied = not np.shares_memory(row_major, array)
+    node, _ = node_of_array(pairs, None, where, copy and not is_copied)
+    return B.complex_view(B.reshape(node, (*array.shape, 2)))
 
 
 def _cast(array: Array, dtype: DType, copy: bool) -> tuple[Array, bool]:
@@ -128,6 +141,8 @@ def _cast(array: Array, dtype: DType, copy: bool) -> tuple[Array, bool]:
 
 def copied(node: UOp) -> UOp:
     """The same value; memory is copied now, for somebody may write to it later."""
+    if node.op == O.COMPLEX:
+        return B.complex_view(copied(node.src[0]))
     buffer = buffer_of(node)
     if buffer is None:
         if is_mark(moved_from(node)):  # of a leaf, whose views are its own
@@ -146,12 +161,21 @@ def import_dlpack(source: Any, device: str | None = None, copy: bool | None = No
 
     imported = from_dlpack(source, copy)
     buffer = imported.buffer
-    if buffer.size == 0:
-        found = wrap(B.full(imported.shape, 0, buffer.dtype), buffer.device)
+    if buffer.dtype.is_complex:
+        floats = buffer.cast_to(dt.FLOATS_OF[buffer.dtype])
+        imported = imported._replace(buffer=floats, shape=(*imported.shape, 2))
+        found = wrap(B.complex_view(_imported(imported).uop), floats.device)
     else:
-        node = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
-        found = wrap(B.reshape(node, imported.shape), buffer.device)
+        found = _imported(imported)
     return found if device is None else found.to(device_name(device))
+
+
+def _imported(imported: Any) -> Tensor:
+    buffer = imported.buffer
+    if buffer.size == 0:
+        return wrap(B.full(imported.shape, 0, buffer.dtype), buffer.device)
+    node = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
+    return wrap(B.reshape(node, imported.shape), buffer.device)
 
 
 # -- out ---------------------------------------------------------------------------------------
@@ -163,7 +187,7 @@ def host_array(node: UOp, is_copied: bool = False) -> Array | None:
     Memory that the host cannot see gives None too, or a copy where one is asked for.
     """
     moves = []
-    while node.op in O.MOVEMENT and node.op != O.PAD:
+    while node.op in O.VIEWS and node.op != O.PAD:
         moves.append(node)
         node = node.src[0]
     if node.op == O.CONST:
@@ -188,9 +212,19 @@ def host_array(node: UOp, is_copied: bool = False) -> Array | None:
             found = found.transpose(arg)
         elif op == O.SHRINK:
             found = found[tuple([slice(bound_value(a), bound_value(b)) for a, b in arg])]
+        elif op == O.COMPLEX:
+            found = _joined(found)
         else:
             found = np.flip(found, arg)
     return found
+
+
+def _joined(pairs: Array) -> Array:
+    """Pairs of floats as complex numbers, in the same memory where they lie side by side."""
+    kind = to_numpy(dt.COMPLEX_OF[from_numpy(pairs.dtype)])
+    if pairs.strides[-1] != pairs.itemsize:
+        pairs = np.ascontiguousarray(pairs)
+    return pairs.view(kind)[..., 0]
 
 
 class Host(Core):

@@ -249,6 +249,7 @@ class _Output(NamedTuple):
     size: int = 0
     dtype: Any = None
     device: str = ""
+    is_complex: bool = False  # shape, size and dtype are those of its pairs of floats
 
 
 class _Recorder:
@@ -269,10 +270,10 @@ class _Recorder:
 
     def _stand_in(self, place: int, leaf: Any) -> None:
         given = tensor_of(leaf)
-        shape = _unbound_shape(given.shape)
-        node = B.new_buffer(elements(shape), given.dtype, given.device)
+        shape = _unbound_shape(B.floats_of(given.uop).shape)
+        node = B.new_buffer(elements(shape), B.floats_of(given.uop).dtype, given.device)
         self.nodes[place] = node
-        self.seen[place] = wrap(B.view_as(node, shape), given.device)
+        self.seen[place] = wrap(B.like(given.uop, B.view_as(node, shape)), given.device)
 
     def _donated(self) -> list[int]:
         parts = self.form.parts
@@ -332,7 +333,7 @@ class _Recorder:
         found = dict(effects.assigned)
         stand_ins = set(self.nodes.values())
         for t, old in before:
-            new = t.uop
+            old, new = B.floats_of(old), B.floats_of(t.uop)
             if new is old or registry.buffer_node(new) is not None:
                 continue
             if new.op == O.ASSIGN:
@@ -351,13 +352,14 @@ class _Recorder:
         for t in registry.live_tensors():
             if id(t) in own:
                 place = next(i for i, s in enumerate(self.seen) if s is t)
-                start = B.view_as(self.nodes[place], t.shape)
-                if t.uop.op == O.ASSIGN:
-                    found[t.uop] = None
-                elif t.uop is not start and not _is_view(t.uop):
-                    found[B.assign(start, t.uop)] = None  # changed in place, as without jit
-            elif id(t) not in known and t.uop.op == O.ASSIGN:
-                found[t.uop] = None
+                node = B.floats_of(t.uop)
+                start = B.view_as(self.nodes[place], node.shape)
+                if node.op == O.ASSIGN:
+                    found[node] = None
+                elif node is not start and not _is_view(node):
+                    found[B.assign(start, node)] = None  # changed in place, as without jit
+            elif id(t) not in known and B.floats_of(t.uop).op == O.ASSIGN:
+                found[B.floats_of(t.uop)] = None
         return list(found)
 
     def _plan(
@@ -378,7 +380,7 @@ class _Recorder:
             if not isinstance(value, Core):
                 results.append(_Output(value=value))
                 continue
-            node = value.uop
+            node = B.floats_of(value.uop)
             own = registry.buffer_node(node)
             if own is not None and own in places:
                 results.append(_Output(argument=places[own]))
@@ -389,7 +391,7 @@ class _Recorder:
             match = next((p for p in taken if _fits(self.seen[p], value)), None)
             if match is not None:
                 taken.remove(match)
-                roots.append(B.assign(B.view_as(self.nodes[match], value.shape), node))
+                roots.append(B.assign(B.view_as(self.nodes[match], node.shape), node))
                 results.append(_Output(argument=match))
                 continue
             stored = make(O.CONTIGUOUS, node.dtype, (node,))
@@ -400,8 +402,11 @@ class _Recorder:
             is_twin = first.setdefault(port, value) is not value
             size = elements(node.shape)
             results.append(
-                _Output(port, is_twin, -1, None, node.shape, size, node.dtype, value.device)
-            )
+                _Output(
+                    port, is_twin, -1, None, node.shape, size, node.dtype, value.device,
+                    value.dtype.is_complex,
+                )
+            )  # fmt: skip
         nodes = [*pending, *dict.fromkeys(roots)]
         if not nodes:
             return _Prepared(None, {}, form, results, {}, [], None, False, [])
@@ -427,7 +432,7 @@ class _Recorder:
         return _Prepared(plan, names, form, results, variables, draws, line, has_sizes, written)
 
     def seen_shape(self, place: int) -> tuple[Any, ...]:
-        return _unbound_shape(tensor_of(self.leaves[place]).shape)
+        return _unbound_shape(B.floats_of(tensor_of(self.leaves[place]).uop).shape)
 
     def _device(self) -> str | None:
         for place in self.nodes:
@@ -448,7 +453,7 @@ def _reads(node: UOp, memory: Iterable[UOp]) -> bool:
 
 def _is_view(node: UOp) -> bool:
     """Whether a node only shows memory, perhaps once it was written."""
-    while node.op in O.MOVEMENT:
+    while node.op in O.VIEWS:
         node = node.src[0]
     return node.op in (O.BUFFER, O.AFTER)
 
@@ -521,7 +526,7 @@ class _Prepared:
                         values.update(_bound_values(node.shape))
                     bound[name] = _buffer(leaf)
                 else:
-                    bound[name] = leaf
+                    bound[name] = leaf if leaf.dtype.kind != "c" else _pairs(leaf)
             for result, allocator in self.fresh:
                 storage = Storage(result.device, result.size * result.dtype.itemsize, allocator)
                 buffer = Buffer(storage, result.size, result.dtype)
@@ -558,6 +563,8 @@ class _Prepared:
         elif len(shape) != 1:
             node = make(O.RESHAPE, node.dtype, (node,), shape)
             node._shape = shape
+        if result.is_complex:
+            node = B.complex_view(node)
         node.origin = self.line
         return wrap(node, result.device)
 
@@ -575,13 +582,19 @@ class _Prepared:
 
 def _buffer(t: Tensor) -> Buffer:
     """The memory of a tensor, computed now where there is none."""
-    node = t.uop
+    node = B.floats_of(t.uop)
     found: Buffer | None = node.arg.buffer if node.op == O.BUFFER else registry.buffer_of(node)
     if found is None:
-        found = registry.buffer_of(_realized(t).uop)
+        found = registry.buffer_of(B.floats_of(_realized(t).uop))
         if found is None:  # a value that is no buffer even when realised, such as an empty one
             raise DTypeError(f"jit: a tensor of shape {t.shape} has no memory")
     return found
+
+
+def _pairs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Complex numbers as pairs of floats, in the same memory where it is row-major."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(flat.real.dtype).reshape(*array.shape, 2)
 
 
 def _realized(t: Tensor) -> Tensor:

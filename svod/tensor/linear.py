@@ -17,6 +17,7 @@ from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
+from svod.ir.pairs import joined, parts
 from svod.tensor.core import (
     Core,
     accumulator,
@@ -44,8 +45,18 @@ def multiply_sum(a: UOp, b: UOp, axes: tuple[int, ...], dtype: Any = None) -> UO
     if kind is dt.bool_ and target is dt.bool_:
         return fold(B.binary(O.AND, a, b), O.OR, axes, False)
     wide = accumulator(promote(kind, target))
+    if wide.kind == "c":
+        return B.cast(_complex_sum(B.cast(a, wide), B.cast(b, wide), axes), target)
     product = B.binary(O.MUL, B.cast(a, wide), B.cast(b, wide))
     return B.cast(fold(product, O.ADD, axes, False), target)
+
+
+def _complex_sum(a: UOp, b: UOp, axes: tuple[int, ...]) -> UOp:
+    """Four sums of real products, each of them a contraction."""
+    (p, q), (r, s) = parts(a), parts(b)
+    re = B.binary(O.SUB, multiply_sum(p, r, axes), multiply_sum(q, s, axes))
+    im = B.binary(O.ADD, multiply_sum(p, s, axes), multiply_sum(q, r, axes))
+    return joined(re, im)
 
 
 def matmul(a: UOp, b: UOp, dtype: Any = None) -> UOp:

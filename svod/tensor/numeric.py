@@ -146,7 +146,7 @@ class Numeric(Core):
         return _equals(self, float("-inf"))
 
     def isreal(self: Tensor) -> Tensor:
-        """True: there are no complex numbers."""
+        """Whether the imaginary part is zero; real numbers have none."""
         return wrap(B.full(self.shape, True, dt.bool_), self._device)
 
     def angle(self: Tensor) -> Tensor:
@@ -175,8 +175,8 @@ class Numeric(Core):
         return self.dtype.kind in "if"
 
     def is_complex(self: Tensor) -> bool:
-        """False: there are no complex numbers."""
-        return False
+        """Whether the dtype is complex."""
+        return self.dtype.kind == "c"
 
     def is_same_size(self: Tensor, other: Tensor) -> bool:
         """Whether both have the same shape."""
@@ -191,15 +191,20 @@ class Numeric(Core):
         return bool(self)
 
     def conj(self: Tensor) -> Tensor:
-        """x itself: there are no complex numbers."""
+        """The conjugate; a real number is its own."""
         return self
 
     resolve_conj = resolve_neg = conj_physical = conj
 
     @property
     def real(self: Tensor) -> Tensor:
-        """x itself: there are no complex numbers."""
+        """The real part; a real number is its own."""
         return self
+
+    @property
+    def imag(self: Tensor) -> Tensor:
+        """The imaginary part, of complex numbers."""
+        raise DTypeError(f"imag takes complex numbers, not {self.dtype.name}")
 
 
 def _equals(x: Tensor, value: float) -> Tensor:

@@ -38,6 +38,7 @@ from svod.schedule.normalize import Normalization, normalization
 from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule
 from svod.tensor import history, registry, tracing
+from svod.tensor.core import wrap
 from svod.tensor.writes import assignments, with_writes
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ _STORED = (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS, O.CUSTOM_FUNCTION)
 
 def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     """Compute the values of tensors; shared parts are computed once."""
+    if any(t.uop.op == O.COMPLEX for t in tensors):
+        _realize_pairs(tensors, config)
+        return
     if tracing.state.depth:
         tensors = tracing.deferred(tensors)
     config = PrepareConfig.of(config)
@@ -68,6 +72,20 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     if plan.num_outputs() < len(pending):
         raise BatchOutputMismatch(len(pending), plan.num_outputs())
     note_buffers([*found.buffers, *wire(pending, plan)])
+
+
+def _realize_pairs(tensors: Sequence[Tensor], config: Any) -> None:
+    """Complex tensors are computed as their floats."""
+    pairs = as_floats(tensors)
+    realize(pairs, config)
+    for tensor, floats in zip(tensors, pairs, strict=True):
+        if floats is not tensor:
+            tensor.uop = B.complex_view(floats.uop)
+
+
+def as_floats(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Each complex tensor as a tensor of its pairs of floats; the others as they are."""
+    return [t if t.uop.op != O.COMPLEX else wrap(t.uop.src[0], t._device) for t in tensors]
 
 
 def prepare(
@@ -94,6 +112,8 @@ def prepare(
     if inputs is not None and not isinstance(inputs, Mapping):
         inputs = {f"input{number}": tensor for number, tensor in enumerate(inputs)}
     named = _named_inputs(inputs or {})
+    asked = tensors
+    tensors = as_floats(tensors)
     pending = _pending(tensors)
     if not pending:
         raise EmptySchedule("nothing to prepare: every tensor is realised, or there is none")
@@ -106,6 +126,9 @@ def prepare(
     made = assignments(pending)
     note_buffers([*found.buffers, *wire(pending, plan)])
     registry.replace_nodes({node: _assigned(node) for node in made})
+    for tensor, floats in zip(asked, tensors, strict=True):
+        if floats is not tensor:
+            tensor.uop = B.complex_view(floats.uop)
     return plan
 
 
@@ -138,7 +161,7 @@ def schedule_of(
     tensors: Sequence[Tensor], config: Any = None
 ) -> tuple[PreSchedule, tuple[UOp, ...]]:
     """The cached schedule of tensors that are not realised, and what its placeholders stand for."""
-    found = _normalized([t.uop for t in tensors], "bind extraction")
+    found = _normalized([B.floats_of(t.uop) for t in tensors], "bind extraction")
     return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
 
 
@@ -318,7 +341,6 @@ def _folded(
     roots: Sequence[UOp], live: frozenset[UOp], config: PrepareConfig
 ) -> tuple[Sequence[UOp], list[Buffer]]:
     """The roots with their constant parts computed, and the memory these are in."""
-    from svod.tensor.core import wrap
     from svod.tensor.freeze import constant_parts
 
     parts = constant_parts(roots, live)

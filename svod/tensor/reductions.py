@@ -293,7 +293,7 @@ def _position(x: Tensor, op: int, dim: int | None, keepdim: bool) -> Tensor:
 
 
 def _mean(x: UOp, axes: tuple[int, ...], keepdim: bool) -> UOp:
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         raise DTypeError(f"a mean is a float, not {x.dtype.name}")
     count = prod([x.shape[a] for a in axes])
     wide = B.cast(x, accumulator(x.dtype))

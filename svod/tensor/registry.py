@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 from svod.base.errors import DeviceError
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
-from svod.ir.build import view_as, whole_of
+from svod.ir.build import complex_view, view_as, whole_of
 from svod.ir.node import UOp, make
 from svod.tensor.history import record, share_history
 
@@ -62,7 +62,7 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
         after = _substitute({t.uop for t in tensors}, mapping, oldest)
         for t in tensors:
             base = t.uop
-            while base not in owners and base.op in O.MOVEMENT:
+            while base not in owners and base.op in O.VIEWS:
                 base = base.src[0]
             owner = owners.get(base)
             if owner is not None and owner is not t:
@@ -109,7 +109,7 @@ class Alike:
 
 def moved_from(node: UOp) -> UOp:
     """What a node shows, seen through movement."""
-    while node.op in O.MOVEMENT:
+    while node.op in O.VIEWS:
         node = node.src[0]
     return node
 
@@ -123,6 +123,8 @@ def _moved_to(node: UOp, base: UOp, new: UOp) -> UOp:
 
 def twin_of(node: UOp, has_history: bool = True) -> UOp:
     """The value of a node over a BUFFER, with a BUFFER of its own over the same memory."""
+    if node.op == O.COMPLEX:
+        return complex_view(twin_of(node.src[0], has_history))
     base = whole_of(node)
     group = base.arg.alike or Alike(base.arg)
     twin = make(O.BUFFER, base.dtype, base.src, BufferRef(base.arg.size, base.arg.buffer))
@@ -167,6 +169,9 @@ def buffer_node(node: UOp) -> UOp | None:
 
 def buffer_of(node: UOp) -> Buffer | None:
     """The memory behind a BUFFER node (or reshapes of one), or None before there is any."""
+    if node.op == O.COMPLEX:
+        pairs = buffer_of(node.src[0])
+        return None if pairs is None else pairs.cast_to(node.dtype)
     found = buffer_node(node)
     if found is None:
         return None

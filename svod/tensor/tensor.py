@@ -25,7 +25,7 @@ from svod.tensor.activations import Activations
 from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
-from svod.tensor.core import device_name, real_axis, set_class, tensor_of, wrap
+from svod.tensor.core import become_complex, device_name, real_axis, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
 from svod.tensor.distances import Distances
@@ -66,7 +66,7 @@ class Count(int):
 
 _STANDARD_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
 _MEMORY = (O.BUFFER, O.BUFFER_VIEW, O.AFTER)
-_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}  # in place, a kind may go up but not down
+_RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # in place, a kind may go up but not down
 
 
 class Tensor(
@@ -122,6 +122,8 @@ class Tensor(
         else:
             self.uop, self._device = node_of_data(data, dtype, where)
         register(self)
+        if self.uop.op == O.COMPLEX:
+            become_complex(self)
         if requires_grad:
             self.requires_grad_()
 
@@ -293,9 +295,9 @@ class Tensor(
     def _written_view(self) -> tuple[UOp, UOp]:
         """The view an assignment writes through, and the memory behind it."""
         target = self.uop
-        while target.op == O.ASSIGN:
-            target = target.src[0]
-        base = target
+        while B.floats_of(target).op == O.ASSIGN:
+            target = B.like(target, B.floats_of(target).src[0])
+        base = B.floats_of(target)
         while base.op in (O.RESHAPE, O.PERMUTE, O.SHRINK, O.FLIP):
             base = base.src[0]
         return target, base
@@ -326,7 +328,9 @@ class Tensor(
         return self
 
 
-def _in_place(method: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+def in_place(method: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The form of a method that gives its tensor the result."""
+
     def change(self: Tensor, *args: Any, **options: Any) -> Tensor:
         return self.become(method(self, *args, **options))
 
@@ -350,13 +354,15 @@ _METHODS = (
     "sigmoid sign silu sin sinc sinh sqrt square sub subtract tan tanh threshold tril triu "
     "true_divide trunc xlogy"
 )
+IN_PLACE: dict[str, str] = {}  # name of the form = name of the method
 _MOVES = "squeeze unsqueeze t transpose swapaxes swapdims"  # these may change the shape
 
 
 def _add_in_place_forms(names: str) -> None:
     for name in names.split():
-        change = _in_place(getattr(Tensor, name), name)
+        change = in_place(getattr(Tensor, name), name)
         setattr(Tensor, change.__name__, change)
+        IN_PLACE[change.__name__] = name
 
 
 def _moved_in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:

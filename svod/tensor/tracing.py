@@ -17,6 +17,7 @@ from weakref import WeakSet
 from svod.base.errors import GraphError, SvodError
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
+from svod.ir.build import floats_of
 from svod.ir.node import UOp, make
 from svod.ir.scan import outer_order, replaced
 
@@ -102,7 +103,7 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors that can be computed now; assignments among the others happen in the plan."""
     found = []
     for t in tensors:
-        node = t.uop
+        node = floats_of(t.uop)
         if not is_traced(node):
             found.append(t)
         elif node.op == O.ASSIGN and state.effects is not None:
@@ -116,7 +117,7 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def memory_of(node: UOp) -> UOp:
     """The BUFFER behind views and assignments, or what else is there."""
-    while node.op in O.MOVEMENT or node.op in (O.ASSIGN, O.AFTER):
+    while node.op in O.VIEWS or node.op in (O.ASSIGN, O.AFTER):
         node = node.src[0]
     return node
 
@@ -136,7 +137,7 @@ def _read_later(assigned: UOp) -> None:
     base = memory_of(assigned)
     for t in live_tensors():
         node = t.uop
-        while node.op in O.MOVEMENT:
+        while node.op in O.VIEWS:
             node = node.src[0]
         if node.op == O.AFTER:
             base_here, effects = node.src[0], node.src[1:]

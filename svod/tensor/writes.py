@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from svod.ir import ops as O
+from svod.ir.build import floats_of
 from svod.ir.node import UOp, count_of
 from svod.ir.scan import outer_order
 from svod.tensor import registry, tracing
@@ -43,12 +44,12 @@ def assignments(tensors: Iterable[Tensor]) -> list[UOp]:
 
 def waiting() -> list[Tensor]:
     """The live tensors whose assignments have not happened yet, oldest first."""
-    found = [t for t in registry.live_tensors() if t.uop.op == O.ASSIGN]
+    found = [t for t in registry.live_tensors() if floats_of(t.uop).op == O.ASSIGN]
     return sorted(found, key=lambda t: t.uop.sn)
 
 
 def _not_yet(made: list[UOp], known: list[Tensor]) -> list[Tensor]:
-    roots = {t.uop for t in known}
+    roots = {floats_of(t.uop) for t in known}
     devices = [t._device for t in known]
     return [wrap(node, devices[0]) for node in made if node not in roots]
 

@@ -81,7 +81,6 @@ def test_data_in():
         (["a"], TypeError),
         (None, TypeError),
         ({1: 2}, TypeError),
-        ([1j], TypeError),
         (1 << 70, TypeError),
     ):
         if data == 1 << 70:
