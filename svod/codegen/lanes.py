@@ -8,7 +8,7 @@ one vector access; any other has a vector of offsets (gather, scatter).
 from __future__ import annotations
 
 from svod.base.errors import GraphError
-from svod.codegen.strided import shuffled_loads
+from svod.codegen.strided import ShuffledLoads
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
@@ -28,19 +28,18 @@ def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
     shuffles where that is possible.
     """
     done: dict[UOp, UOp] = {}
+
+    def vector_value(value: UOp) -> UOp:
+        for node in value.toposort():
+            if node not in done:
+                done[node] = _vector_form(node, done)
+        return done[value]
+
     order = sink.toposort()
-    shuffled = shuffled_loads(order, vector_bytes, vector_value) if vector_bytes else {}
+    shuffled = ShuffledLoads(order if vector_bytes else (), vector_bytes, vector_value)
     for node in order:
-        done[node] = shuffled.get(node) or _vector_form(node, done)
+        done[node] = shuffled.vector(node) or _vector_form(node, done)
     return done[sink]
-
-
-def vector_value(value: UOp) -> UOp:
-    """What a value with one LANE axis is as a vector."""
-    done: dict[UOp, UOp] = {}
-    for node in value.toposort():
-        done[node] = _vector_form(node, done)
-    return done[value]
 
 
 def broadcast(node: UOp, lanes: int) -> UOp:

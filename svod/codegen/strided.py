@@ -56,28 +56,40 @@ class _Jump(NamedTuple):
         return self.load.src[0].src[0], self.lane, self.step, self.base
 
 
-def shuffled_loads(
-    order: Iterable[UOp], vector_bytes: int, vector_value: Callable[[UOp], UOp]
-) -> dict[UOp, UOp]:
-    """The vectors of loads that need no gather."""
-    near: dict[tuple[object, ...], list[_Jump]] = {}
-    far: dict[tuple[object, ...], list[_Jump]] = {}
-    for node in order:
-        jump = _jump(node) if node.op == O.LOAD and len(node.src) == 1 else None
-        if jump is None:
-            continue
-        if abs(jump.step) > MAX_STEP:
-            far.setdefault((*jump.place(), jump.gate), []).append(jump)
-        elif (gate := _gate_of_places(jump)) is not None:
-            near.setdefault((*jump.place(), gate), []).append(jump)
-    if not near and not far:
-        return {}
-    made = _Made(vector_bytes, vector_value)
-    for key, jumps in near.items():
-        made.take_apart(jumps, key[-1])  # type: ignore[arg-type]
-    for jumps in far.values():
-        made.transpose(jumps)
-    return made.vectors
+class ShuffledLoads:
+    """The vectors of loads that need no gather, made when the first load of a group is asked for.
+
+    By then what it depends on is a vector already: memory that stages fill, tables of indices.
+    """
+
+    def __init__(
+        self, order: Iterable[UOp], vector_bytes: int, vector_value: Callable[[UOp], UOp]
+    ) -> None:
+        self._made = _Made(vector_bytes, vector_value)
+        self._near: dict[UOp, tuple[list[_Jump], UOp]] = {}
+        self._far: dict[UOp, list[_Jump]] = {}
+        near: dict[tuple[object, ...], tuple[list[_Jump], UOp]] = {}
+        far: dict[tuple[object, ...], list[_Jump]] = {}
+        for node in order:
+            jump = _jump(node) if node.op == O.LOAD and len(node.src) == 1 else None
+            if jump is None:
+                continue
+            if abs(jump.step) > MAX_STEP:
+                self._far[node] = far.setdefault((*jump.place(), jump.gate), [])
+                self._far[node].append(jump)
+            elif (gate := _gate_of_places(jump)) is not None:
+                self._near[node] = near.setdefault((*jump.place(), gate), ([], gate))
+                self._near[node][0].append(jump)
+
+    def vector(self, node: UOp) -> UOp | None:
+        """What a load is as a vector; None for other nodes, and where a gather is as good."""
+        if (near := self._near.get(node)) and near[0]:
+            self._made.take_apart(*near)
+            near[0].clear()
+        elif far := self._far.get(node):
+            self._made.transpose(far)
+            far.clear()
+        return self._made.vectors.get(node)
 
 
 def _jump(load: UOp) -> _Jump | None:

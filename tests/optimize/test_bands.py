@@ -64,6 +64,16 @@ def test_depth_and_width(depth: int, width: int) -> None:
     np.testing.assert_allclose(out.numpy(), want, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("rows", [3, 4, 6])
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_stages_run_once_where_their_memory_is_read_in_steps(rows: int, columns: int) -> None:
+    q, k, v = made((rows, 2), 0), made((columns, 2), 1), made((columns, 1), 2)
+    scores = (Tensor(q) @ Tensor(k).transpose(-2, -1)).tanh() * 5
+    want = softmax(np.tanh(q.astype(np.float64) @ k.T) * 5) @ v
+    out = run_alone(scores.softmax(-1) @ Tensor(v))
+    np.testing.assert_allclose(out, want, rtol=2e-5, atol=2e-5)
+
+
 def test_the_plain_formula_is_found() -> None:
     q, k, v = made((4, 40, 16), 0), made((4, 48, 16), 1), made((4, 48, 16), 2)
     out = (Tensor(q) @ Tensor(k).transpose(-2, -1) / 4.0).softmax(-1) @ Tensor(v)
