@@ -137,6 +137,7 @@ def torch_names() -> str:
         ("t", "Functions", "svod", svod),
         ("m", "Methods", "Tensor", svod.Tensor),
         ("f", "nn.functional", "svod.nn.functional", functional),
+        ("s", "special", "svod.special", svod.special),
     )
     for form, title, prefix, where in places:
         found = sorted([n for n in compared if form in forms[n] and hasattr(where, n)])

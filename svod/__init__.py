@@ -46,6 +46,7 @@ __array_api_version__ = "2024.12"
 _LAZY = {
     "knobs": ("svod.base.knobs", "knobs"),
     "linalg": ("svod.tensor.linalg", ""),
+    "special": ("svod.tensor.special_functions", ""),
     "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
     "errors": ("svod.base.errors", ""),
     "nn": ("svod.nn", ""),

@@ -32,7 +32,16 @@ SKIPPED = {
     "svod.nn.Function",
     "svod.set_threads",
 }
-MODULES = ("linalg", "fft", "nn.functional", "nn.init", "nn.optim", "nn.state", "nn.utils")
+MODULES = (
+    "linalg",
+    "special",
+    "fft",
+    "nn.functional",
+    "nn.init",
+    "nn.optim",
+    "nn.state",
+    "nn.utils",
+)
 SHAPES = ((), (0,), (1,), (3,), (4,), (2, 3), (3, 3), (0, 2), (2, 3, 4), (1, 2, 5, 5), (2, 2, 3, 3))
 DTYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool", "bfloat16")
 WORDS = ("mean", "sum", "none", "constant", "reflect", "ij,jk->ik", "", "nowhere", "float32", "CPU",

@@ -2,7 +2,7 @@
 
 Arguments are described, not given, so that one description makes a NumPy array, a torch tensor
 and a tensor of ours. A name is called in every form torch has for it: ``torch.name(x, ...)``,
-``x.name(...)`` and ``torch.nn.functional.name(x, ...)``.
+``x.name(...)``, ``torch.nn.functional.name(x, ...)`` and ``torch.special.name(x, ...)``.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Case:
     args: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
     dtypes: tuple[str, ...] = WIDE
-    forms: str = ""  # of t (torch), m (method), f (functional); empty: all that torch has
+    forms: str = ""  # of t (torch), m (method), f (functional), s (special); empty: all torch has
     grad: bool = True  # compare gradients, in float64
     differences: bool = True  # and check them by finite differences
     tolerance: float = 1.0  # a factor on the tolerances
@@ -137,8 +137,8 @@ class Library:
 
     def forms(self, name: str) -> str:
         """The forms in which the library has a name."""
-        places = (self.module, self.module.Tensor, self.functional)
-        found = [f for f, p in zip("tmf", places, strict=True) if hasattr(p, name)]
+        places = (self.module, self.module.Tensor, self.functional, self.module.special)
+        found = [f for f, p in zip("tmfs", places, strict=True) if hasattr(p, name)]
         if "t" in found and not callable(getattr(self.module, name)):
             found.remove("t")  # a dtype, not a function
         return "".join(found)
@@ -167,7 +167,8 @@ class Library:
         if form == "m":
             found = getattr(args[0], case.name)
             return found(*args[1:], **options) if callable(found) else found
-        where = self.module if form == "t" else self.functional
+        places = {"t": self.module, "f": self.functional, "s": self.module.special}
+        where = places[form]
         return getattr(where, case.name)(*args, **options)
 
     def _filled(self, value: Any, rest: Iterator[Any]) -> Any:

@@ -12,6 +12,7 @@ from tests.torch import (  # noqa: F401
     table_losses,
     table_reductions,
     table_shapes,
+    table_special,
 )
 from tests.torch.case import Case
 from tests.torch.table import BAD, CASES

@@ -1,0 +1,66 @@
+"""What special functions share: float64 in between, polynomials, Chebyshev series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from svod.dtype import types as dt
+from svod.ir import build as B
+from svod.tensor.autograd import GradientError, custom_gradient
+from svod.tensor.core import Operand, float_node, pair, wrap
+
+if TYPE_CHECKING:
+    from svod.dtype.types import DType
+    from svod.tensor.tensor import Tensor
+
+
+def precise(x: Tensor) -> Tensor:
+    """x in float64."""
+    return wrap(B.cast(float_node(x.uop), dt.float64), x._device)
+
+
+def like(found: Tensor, x: Tensor) -> Tensor:
+    """A float64 result in the float dtype of x."""
+    return found.cast(float_node(x.uop).dtype)
+
+
+def precise_pair(x: Tensor, y: Operand) -> tuple[Tensor, Tensor, DType]:
+    """Both in float64 and of one shape, and the dtype of the result."""
+    a, b, device = pair(x, y)
+    shape = B.broadcast_shapes(a.shape, b.shape)
+    left, right = wrap(float_node(a), device), wrap(float_node(b), device)
+    return left.double().expand(shape), right.double().expand(shape), left.dtype
+
+
+def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor | Any:
+    """Horner's rule, the highest power first."""
+    found: Any = coefficients[0]
+    for c in coefficients[1:]:
+        found = x * found + c
+    return found
+
+
+def chebyshev(u: Tensor, coefficients: Sequence[float]) -> Tensor | Any:
+    """Clenshaw's rule for u between -1 and 1, the lowest order first."""
+    last: Any = 0.0
+    before: Any = 0.0
+    for c in coefficients[:0:-1]:
+        last, before = u * 2 * last - before + c, last
+    return u * last - before + coefficients[0]
+
+
+@custom_gradient
+def _without_gradient(x: Tensor, what: str) -> Tensor:
+    return x * 1
+
+
+@_without_gradient.backward
+def _(grad: Tensor, output: Tensor, x: Tensor, what: str) -> Tensor:
+    raise GradientError(what)
+
+
+def without_gradient(x: Tensor, what: str) -> Tensor:
+    """x, through which no gradient may flow: ``backward`` says what is missing."""
+    found: Tensor = _without_gradient(x, what)
+    return found
