@@ -31,23 +31,30 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, const, make
 
 
-def decompose(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp | None:
-    """A graph of basic ops for this node, or None when the node itself is basic."""
+def decompose(
+    op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_ldexp: bool = False
+) -> UOp | None:
+    """A graph of basic ops for this node, or None when the node itself is basic.
+
+    ``has_ldexp`` makes LDEXP basic for whole registers.
+    """
     if op == O.CAST:
         return _decompose_cast(dtype, src[0], arg)
     if op not in O.ALU or op == O.WHERE:
         return None
     operand = src[0].dtype.scalar
     if operand in narrow.NARROW:
-        return _in_float32(op, dtype, src, arg)
+        return _in_float32(op, dtype, src, arg, has_ldexp)
     if operand.is_float:
-        return _decompose_float(op, src)
+        return _decompose_float(op, src, has_ldexp)
     return _decompose_integer(op, src, arg)
 
 
-def _decompose_float(op: int, src: tuple[UOp, ...]) -> UOp | None:
-    functions = math_f32.FUNCTIONS if src[0].dtype.scalar is dt.float32 else math_f64.FUNCTIONS
-    builder = functions.get(op)
+def _decompose_float(op: int, src: tuple[UOp, ...], has_ldexp: bool) -> UOp | None:
+    single = src[0].dtype.scalar is dt.float32
+    builder = (math_f32.FUNCTIONS if single else math_f64.FUNCTIONS).get(op)
+    if has_ldexp and _fills_registers(src[0].dtype):
+        builder = (math_f32.BY_LDEXP if single else math_f64.BY_LDEXP).get(op, builder)
     if builder is None:
         return None
     terms = [Term(s) for s in src]
@@ -56,6 +63,12 @@ def _decompose_float(op: int, src: tuple[UOp, ...]) -> UOp | None:
         if short is not None:
             return short.node
     return builder(*terms).node
+
+
+def _fills_registers(dtype: DType) -> bool:
+    """Whether a vector is one or several whole registers, the smallest of 128 bits."""
+    bits = dtype.lanes * dtype.bits
+    return bits >= 128 and not bits & (bits - 1)
 
 
 def _short_power(x: Term, exponent: float) -> Term | None:
@@ -98,7 +111,7 @@ def _decompose_integer(op: int, src: tuple[UOp, ...], arg: Any) -> UOp | None:
     return None
 
 
-def _in_float32(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
+def _in_float32(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_ldexp: bool) -> UOp:
     """Arithmetic on narrow floats: widen, compute, round back."""
     if op == O.NEG:
         return narrow.negate(Term(src[0])).node
@@ -106,7 +119,9 @@ def _in_float32(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
         return narrow.magnitude(Term(src[0])).node
     wide = tuple([narrow.widen(Term(s)).node for s in src])
     result_dtype = dt.float32.vec(dtype.lanes) if dtype.is_float else dtype
-    result = decompose(op, result_dtype, wide, arg) or make(op, result_dtype, wide, arg)
+    result = decompose(op, result_dtype, wide, arg, has_ldexp)
+    if result is None:
+        result = make(op, result_dtype, wide, arg)
     return narrow.narrow(Term(result), dtype.scalar).node if dtype.is_float else result
 
 

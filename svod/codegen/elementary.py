@@ -17,10 +17,12 @@ from svod.codegen.formula import (
     absolute,
     as_float,
     at_least,
+    at_most,
     cast,
     fma,
     greater_integer,
     horner,
+    ldexp,
     sign_bit,
     signed_bits,
     square_root,
@@ -81,6 +83,12 @@ def exp(form: Format, x: Term) -> Term:
     return where(x < infinite, y, x + INFINITY)  # a NaN passes on
 
 
+def exp_by_ldexp(form: Format, x: Term) -> Term:
+    """The same bits where LDEXP is one instruction: it rounds, and it overflows by itself."""
+    shifted, r = reduce_exponent(form, _within(form.exp_limits, x))
+    return ldexp(fma(horner(r, form.exp), r, 1.0), shifted - form.magic)
+
+
 def exp2(form: Format, x: Term) -> Term:
     zero, tiny, infinite = form.exp2_limits
     bounded = at_least(zero, x)
@@ -88,6 +96,18 @@ def exp2(form: Format, x: Term) -> Term:
     r = bounded - (shifted - form.magic)
     y = scale(form, fma(horner(r, form.exp2), r, 1.0), shifted, bounded < tiny)
     return where(x < infinite, y, x + INFINITY)
+
+
+def exp2_by_ldexp(form: Format, x: Term) -> Term:
+    bounded = _within(form.exp2_limits, x)
+    n = (bounded + form.magic) - form.magic
+    r = bounded - n
+    return ldexp(fma(horner(r, form.exp2), r, 1.0), n)
+
+
+def _within(limits: tuple[float, float, float], x: Term) -> Term:
+    """x, or what has the same power where that is 0 or infinite; a NaN passes on."""
+    return at_most(limits[2] + 1.0, at_least(limits[0], x))
 
 
 def expm1(form: Format, x: Term) -> Term:

@@ -20,6 +20,7 @@ IN_RANGE = "inrange"  # arg of SHL and SHR whose amounts are known to be below t
 TRUNCATE = "trunc"  # arg of IDIV and MOD: toward zero, the divisor is known to be harmless
 SATURATE = "saturate"  # arg of CAST from float to integer: clamps, NaN gives 0
 
+_REGISTER = 512  # bits of the widest register with LDEXP
 INFINITY = float("inf")
 NAN = float("nan")
 
@@ -139,6 +140,21 @@ def _shift(op: int, x: Term, amount: Operand) -> Term:
 def fma(x: Term, y: Operand, z: Operand) -> Term:
     """x*y + z with one rounding."""
     return Term(make(O.FMA, x.node.dtype, (x.node, x.like(y).node, x.like(z).node)))
+
+
+def ldexp(x: Term, n: Term) -> Term:
+    """x * 2**n with one rounding; n is a whole float. Only for machines that have it."""
+    lanes = x.dtype.lanes
+    if lanes * x.dtype.bits <= _REGISTER:
+        return _binary(O.LDEXP, x, n)
+    parts = [ldexp(_half(x, start), _half(n, start)).node for start in (0, lanes // 2)]
+    return Term(make(O.SHUFFLE, x.dtype, (parts[0], parts[1]), tuple(range(lanes))))
+
+
+def _half(x: Term, start: int) -> Term:
+    lanes = x.dtype.lanes // 2
+    places = tuple(range(start, start + lanes))
+    return Term(make(O.SHUFFLE, x.dtype.scalar.vec(lanes), (x.node,), places))
 
 
 def where(condition: Term, x: Operand, y: Operand) -> Term:

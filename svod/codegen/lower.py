@@ -16,9 +16,9 @@ from svod.ir.reductions import identity
 INT32_LIMIT = (1 << 31) - 1
 
 
-def lower(sink: UOp) -> UOp:
+def lower(sink: UOp, has_ldexp: bool = False) -> UOp:
     """Accumulators, then indices and decompositions."""
-    return _to_machine(_accumulators(sink))
+    return _to_machine(_accumulators(sink), has_ldexp)
 
 
 # -- accumulators ------------------------------------------------------------------------------
@@ -58,13 +58,15 @@ def step(op: int, total: UOp, value: UOp) -> UOp:
         return make(O.DOT, value.dtype, (*value.src, total), value.arg)
     if op == O.ADD and value.op == O.MUL and value.dtype.scalar in (dt.float32, dt.float64):
         return make(O.FMA, value.dtype, (*value.src, total))
+    if op in (O.MAX, O.MIN):  # the first operand is looked at for NaN: not what the loop carries
+        return make(op, total.dtype, (value, total))
     return make(op, total.dtype, (total, value))
 
 
 # -- machine types -----------------------------------------------------------------------------
 
 
-def _to_machine(sink: UOp) -> UOp:
+def _to_machine(sink: UOp, has_ldexp: bool) -> UOp:
     order = sink.toposort()
     wide = any(
         n.dtype.kind == "x"
@@ -75,7 +77,7 @@ def _to_machine(sink: UOp) -> UOp:
     vector_scalar = dt.int64 if wide else dt.int32
     done: dict[UOp, UOp] = {}
     for node in order:
-        done[node] = _machine_form(node, done, vector_scalar)
+        done[node] = _machine_form(node, done, vector_scalar, has_ldexp)
     return done[sink]
 
 
@@ -85,7 +87,7 @@ def _sized(dtype: DType, vector_scalar: DType) -> DType:
     return dt.int64 if dtype.lanes == 1 else vector_scalar.vec(dtype.lanes)
 
 
-def _machine_form(node: UOp, done: dict[UOp, UOp], vector_scalar: DType) -> UOp:
+def _machine_form(node: UOp, done: dict[UOp, UOp], vector_scalar: DType, has_ldexp: bool) -> UOp:
     op = node.op
     dtype = _sized(node.dtype, vector_scalar)
     if op == O.CONST:
@@ -102,7 +104,7 @@ def _machine_form(node: UOp, done: dict[UOp, UOp], vector_scalar: DType) -> UOp:
     if op in O.ALU:
         if op in O.COMPARE or op == O.WHERE or op in (O.ADD, O.MUL, O.SUB, O.MAX, O.MIN):
             src = _same_width(src, node)
-        return decomposed(op, dtype, src, node.arg)
+        return decomposed(op, dtype, src, node.arg, has_ldexp)
     if op == O.BITCAST and dtype is src[0].dtype:
         return src[0]
     if op == O.LANE_REDUCE:
@@ -134,9 +136,11 @@ def _cast(value: UOp, dtype: DType) -> UOp:
     return decomposed(O.CAST, dtype, (value,), None)
 
 
-def decomposed(op: int, dtype: DType, src: tuple[UOp, ...], arg: object) -> UOp:
+def decomposed(
+    op: int, dtype: DType, src: tuple[UOp, ...], arg: object, has_ldexp: bool = False
+) -> UOp:
     """The operation in basic ones."""
-    found = decompose(op, dtype, src, arg)
+    found = decompose(op, dtype, src, arg, has_ldexp)
     return make(op, dtype, src, arg) if found is None else found
 
 

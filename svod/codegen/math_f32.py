@@ -98,6 +98,10 @@ def erf(x: Term) -> Term:
     return where(a >= 1.0, with_sign(large, x), small)  # a NaN counts as small
 
 
+BY_LDEXP: dict[int, Callable[..., Term]] = {
+    O.EXP: partial(elementary.exp_by_ldexp, FORM),
+    O.EXP2: partial(elementary.exp2_by_ldexp, FORM),
+}
 FUNCTIONS: dict[int, Callable[..., Term]] = {
     O.RECIP: elementary.reciprocal,
     O.RSQRT: elementary.reciprocal_root,

@@ -142,6 +142,10 @@ def atanh(x: Term) -> Term:
     return with_sign(where(a > 1.0, NAN, y), x)
 
 
+BY_LDEXP: dict[int, Callable[..., Term]] = {
+    O.EXP: partial(elementary.exp_by_ldexp, FORM),
+    O.EXP2: partial(elementary.exp2_by_ldexp, FORM),
+}
 FUNCTIONS: dict[int, Callable[..., Term]] = {
     O.RECIP: elementary.reciprocal,
     O.RSQRT: elementary.reciprocal_root,

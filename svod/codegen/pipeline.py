@@ -65,6 +65,11 @@ def _vectorize(kernel: UOp, choices: Choices) -> UOp:
     return vectorize(kernel, choices.machine.vector_bytes)
 
 
+@wraps(lower)
+def _lower(kernel: UOp, choices: Choices) -> UOp:
+    return lower(kernel, choices.machine.has_ldexp)
+
+
 def _graph_only(run: Callable[[UOp], UOp]) -> Callable[[UOp, Choices], UOp]:
     @wraps(run)
     def step(kernel: UOp, choices: Choices) -> UOp:
@@ -100,7 +105,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     Pass(
         "lower",
-        _graph_only(lower),
+        _lower,
         _machine_ops,
         "accumulators, sized indices, functions as arithmetic",
     ),

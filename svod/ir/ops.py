@@ -133,6 +133,8 @@ FMA: Final = 101  # a*b+c, one rounding
 # -- words of narrow values, in kernels ----------------------------------------------------------
 DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values; arg says of which:
 #   "bf16" and "i16" hold two, "u8s8" and "s8u8" four. The sum of their products, plus c
+# -- instructions that some machines have --------------------------------------------------------
+LDEXP: Final = 104  # src: (x, n), floats alike. x * 2**n for a whole n, rounded once
 
 MOVEMENT: Final = frozenset({RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP})
 VIEWS: Final = MOVEMENT | {COMPLEX}
@@ -141,7 +143,7 @@ BINARY_OPS: Final = frozenset(range(80, 100))
 COMPARE: Final = frozenset({LT, LE, EQ, NE})
 TERNARY: Final = frozenset({WHERE, FMA})
 ALU: Final = UNARY | BINARY_OPS | TERNARY
-ELEMENTWISE: Final = ALU | {CAST, BITCAST, DOT}
+ELEMENTWISE: Final = ALU | {CAST, BITCAST, DOT, LDEXP}
 COMMUTATIVE: Final = frozenset({ADD, MUL, MAX, MIN, EQ, NE, AND, OR, XOR})
 REDUCTIONS: Final = frozenset({ADD, MUL, MAX, MIN, AND, OR, XOR})
 

@@ -373,14 +373,18 @@ def _contraction_over(sink: UOp, column: UOp) -> UOp:
 
 
 def _factors_outside(sink: UOp, chain: Chain) -> UOp:
-    """A divisor that is the same along the row divides the sum once."""
+    """A divisor that is the same along the row divides the sum once; so does its reciprocal."""
     rows, node = chain.rows, chain.reduction
-    if rows.op != O.DIV or chain.column in rows.src[1].ranges:
+    if rows.op not in (O.MUL, O.DIV):
+        return sink
+    is_turned = rows.op == O.MUL and rows.src[0].op == O.RECIP
+    value, factor = rows.src[::-1] if is_turned else rows.src
+    if chain.column in factor.ranges or (rows.op == O.MUL and factor.op != O.RECIP):
         return sink
     (other,) = [s for s in node.src[0].src if s is not rows]
-    product = make(O.MUL, node.src[0].dtype, (rows.src[0], other))
+    product = make(O.MUL, node.src[0].dtype, (value, other))
     total = make(O.REDUCE, node.dtype, (product, *node.src[1:]), node.arg)
-    return replace_all(sink, {node: make(O.DIV, node.dtype, (total, rows.src[1]))})
+    return replace_all(sink, {node: make(rows.op, node.dtype, (total, factor))})
 
 
 def _last_column(value: UOp, column: UOp, row: UOp) -> UOp | None:

@@ -127,11 +127,16 @@ def _is_rounded(weights: UOp, value: UOp) -> bool:
 def _softmax(node: UOp, keys: UOp) -> UOp | None:
     """What a node is the softmax of, over the loop ``keys``."""
     node = _plain(node)
-    if node.op != O.DIV:
+    if node.op not in (O.MUL, O.DIV):
         return None
-    grown, total = node.src
+    is_turned = node.op == O.MUL and node.src[1].op == O.EXP
+    grown, total = node.src[::-1] if is_turned else node.src
     if grown.op != O.EXP or grown.src[0].op != O.SUB:
         return None
+    if node.op == O.MUL:
+        if total.op != O.RECIP:
+            return None
+        total = total.src[0]
     scores, largest = grown.src[0].src
     if not _is_reduction(total, O.ADD) or not _is_reduction(largest, O.MAX):
         return None

@@ -108,11 +108,18 @@ def _is_product(node: UOp) -> bool:
 def _softmax(node: UOp, inner: list[UOp]) -> UOp | None:
     """What a factor is the softmax of, over one axis; the nodes above it go into ``inner``."""
     node = _below(node, inner)
-    if node.op != O.DIV:
+    if node.op not in (O.MUL, O.DIV):
         return None
-    grown, total = node.src[0], _below(node.src[1], inner)
+    is_turned = node.op == O.MUL and node.src[1].op == O.EXP
+    grown, total = node.src[::-1] if is_turned else node.src
     if grown.op != O.EXP or grown.src[0].op != O.SUB:
         return None
+    total = _below(total, inner)
+    if node.op == O.MUL:
+        if total.op != O.RECIP:
+            return None
+        inner.append(total)
+        total = _below(total.src[0], inner)
     scores, largest = grown.src[0].src[0], _below(grown.src[0].src[1], inner)
     for fold, op, over in ((total, O.ADD, grown), (largest, O.MAX, scores)):
         if fold.op != O.REDUCE_AXIS or fold.arg.op != op or fold.src[0] is not over:

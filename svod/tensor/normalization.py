@@ -34,10 +34,10 @@ class Normalization(Core):
     __slots__ = ()
 
     def softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
-        """exp(x) / sum(exp(x)) over an axis."""
+        """exp(x) * (1 / sum(exp(x))) over an axis."""
         x = _wide(self if dtype is None else self.cast(dtype))
         grown = (x - x.amax(dim, True).detach()).exp()
-        found = grown / grown.sum(dim, True)
+        found = grown * grown.sum(dim, True).reciprocal()
         return _narrow(found, self) if dtype is None else found.cast(dtype)
 
     def log_softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:

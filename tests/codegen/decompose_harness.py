@@ -50,10 +50,12 @@ def argument(number: int, dtype: DType, lanes: int) -> UOp:
     return make(O.PARAM, dtype.vec(lanes), (), f"in{number}")
 
 
-def lower(op: int, dtype: DType, sources: list[DType], lanes: int = LANES, arg: Any = None) -> UOp:
+def lower(
+    op: int, dtype: DType, sources: list[DType], lanes: int = LANES, has_ldexp: bool = False
+) -> UOp:
     """The basic graph of one op on loaded arguments."""
-    src = tuple([argument(i, s, lanes) for i, s in enumerate(sources)])
-    found = decompose(op, dtype.vec(lanes), src, arg)
+    src, arg = tuple([argument(i, s, lanes) for i, s in enumerate(sources)]), None
+    found = decompose(op, dtype.vec(lanes), src, arg, has_ldexp)
     return make(op, dtype.vec(lanes), src, arg) if found is None else found
 
 
@@ -139,6 +141,12 @@ class Printer:
                 return self.emit(f"{_FLOAT_OPS[op]} {kind} {names[0]}, {names[1]}")
             if op == O.NEG:
                 return self.emit(f"fneg {kind} {names[0]}")
+            if op == O.SHUFFLE:
+                places = ", ".join([f"i32 {place}" for place in node.arg])
+                pair = f"{typed[0][0]} {names[0]}, {typed[-1][0]} {names[-1]}"
+                return self.emit(f"shufflevector {pair}, <{len(node.arg)} x i32> <{places}>")
+            if op == O.LDEXP:
+                return self._ldexp(dtype, kind, typed)
             return self.call(f"llvm.{_INTRINSICS[op]}.{_suffix(dtype)}", kind, *typed)
         assert not dtype.is_float, (O.NAMES[op], dtype)
         return self._integer(node, kind, names, typed)
@@ -167,6 +175,13 @@ class Printer:
                              else f"sub {kind} 0, {names[0]}")  # fmt: skip
         assert op == O.ABS, O.NAMES[op]
         return self.call(f"llvm.abs.{_suffix(dtype)}", kind, *typed, ("i1", "false"))
+
+    def _ldexp(self, dtype: DType, kind: str, typed: list[tuple[str, str]]) -> str:
+        register = dtype.lanes * dtype.bits
+        rest = [(kind, "zeroinitializer"), (f"i{max(8, dtype.lanes)}", "-1")]
+        rest += [("i32", "4")] if register == 512 else []
+        letter = "s" if dtype.bits == 32 else "d"
+        return self.call(f"llvm.x86.avx512.mask.scalef.p{letter}.{register}", kind, *typed, *rest)
 
     def _compare(self, op: int, source: DType, kind: str, names: list[str]) -> str:
         if source.is_float:

@@ -244,6 +244,8 @@ class LLVMRenderer:
             self.names[node] = self._bitcast(node)
         elif op == O.DOT:
             self.names[node] = self._dot(node)
+        elif op == O.LDEXP:
+            self.names[node] = self._ldexp(node)
         else:
             self.names[node] = self._alu(node)
 
@@ -517,6 +519,19 @@ class LLVMRenderer:
         return self._emit(
             self._call(form.name, kind, [(kind, total), (form.words, a), (form.words, b)])
         )
+
+    def _ldexp(self, node: UOp) -> str:
+        """AVX-512's instruction for one register: in all lanes, rounding as always."""
+        kind = type_name(node.dtype)
+        single = node.dtype.bits == 32
+        register = node.dtype.lanes * node.dtype.bits
+        lanes = f"i{max(node.dtype.lanes, 8)}"
+        arguments = [(kind, self._value(s)) for s in node.src]
+        arguments += [(kind, "zeroinitializer"), (lanes, "-1")]
+        if register == 512:
+            arguments.append(("i32", "4"))
+        name = f"llvm.x86.avx512.mask.scalef.{'ps' if single else 'pd'}.{register}"
+        return self._emit(self._call(name, kind, arguments))
 
     def _alu(self, node: UOp) -> str:
         op, dtype = node.op, node.dtype
