@@ -134,7 +134,7 @@ FMA: Final = 101  # a*b+c, one rounding
 DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values; arg says of which:
 #   "bf16" and "i16" hold two, "u8s8" and "s8u8" four. The sum of their products, plus c
 # -- instructions that some machines have --------------------------------------------------------
-LDEXP: Final = 104  # src: (x, n), floats alike. x * 2**n for a whole n, rounded once
+LDEXP: Final = 105  # src: (x, n), floats alike. x * 2**n for a whole n, rounded once
 
 MOVEMENT: Final = frozenset({RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP})
 VIEWS: Final = MOVEMENT | {COMPLEX}
