@@ -2,7 +2,7 @@ void softmax(f32 p0[6][40], const f32 p1[240]) {
   for (i0 = 0; i0 < 6; i0++) {
     f32x8 acc0 = -inf;
     for (k0 = 0; k0 < 5; k0++) {
-      acc0 = max(acc0, p1[i0*40 + k0*8 : +8]);
+      acc0 = max(p1[i0*40 + k0*8 : +8], acc0);
     }
     f32x4 t0 = max(acc0[0 : +4], acc0[4 : +4]);
     f32x2 t1 = max(t0[0 : +2], t0[2 : +2]);
