@@ -14,14 +14,16 @@ from svod.base.knobs import knobs
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.expand import expand
-from svod.codegen.formula import TRUNCATE
+from svod.codegen.formula import TRUNCATE, Term
 from svod.codegen.lanes import vectorize
 from svod.codegen.linearize import Loop, linearize
 from svod.codegen.lower import lower
 from svod.codegen.naming import kernel_name
+from svod.codegen.narrow import narrow
 from svod.codegen.order import order_offsets, separate_loops
 from svod.codegen.pipeline import dump, work_of
 from svod.codegen.render.nvptx import NvptxRenderer, nvptx_module
+from svod.codegen.render.tma import TensorMap
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import VarArg
@@ -50,6 +52,7 @@ class GpuText(NamedTuple):
     source: str
     align: int  # bytes all pointers must be aligned to
     shared: int  # bytes of shared memory that the launch provides
+    maps: tuple[TensorMap, ...] = ()  # arguments that the launch makes of addresses
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class GpuKernel:
             )  # fmt: skip
         debug(5, function)
         module = nvptx_module([function], renderer.shared, renderer.declarations)
-        return GpuText(module, renderer.widest, renderer.dynamic_bytes)
+        return GpuText(module, renderer.widest, renderer.dynamic_bytes, tuple(renderer.maps))
 
 
 def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
@@ -92,7 +95,7 @@ def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
     if knobs.debug >= 4:
         dump("gpu optimize", plain, kernel)
     flops, moved = work_of(body, plain)
-    return lower_gpu(body, kernel, opts, flops, moved)
+    return lower_gpu(body, kernel, opts, flops, moved, machine.rounds_to_bfloat16)
 
 
 def takes_whole(body: UOp, machine: GpuMachine) -> bool:
@@ -101,7 +104,14 @@ def takes_whole(body: UOp, machine: GpuMachine) -> bool:
     return optimize_attention(plain, machine.has_wgmma, []) is not None
 
 
-def lower_gpu(body: UOp, kernel: UOp, opts: tuple[Opt, ...], flops: int, moved: int) -> GpuKernel:
+def lower_gpu(
+    body: UOp,
+    kernel: UOp,
+    opts: tuple[Opt, ...],
+    flops: int,
+    moved: int,
+    rounds_to_bfloat16: bool = False,
+) -> GpuKernel:
     """The passes after the opts have been chosen."""
     lowered = kernel
     for name, run in LOWERING:
@@ -112,6 +122,8 @@ def lower_gpu(body: UOp, kernel: UOp, opts: tuple[Opt, ...], flops: int, moved: 
             dump(name, before, lowered)
     with span("lower"):
         lowered = lower(narrow_divisions(lowered))
+        if rounds_to_bfloat16:
+            lowered = with_roundings(lowered)
     with span("linearize"):
         loops = linearize(lowered)
     nodes = lowered.toposort()
@@ -138,6 +150,32 @@ def narrow_divisions(sink: UOp) -> UOp:
         else:
             done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
     return done[sink]
+
+
+def with_roundings(sink: UOp) -> UOp:
+    """Roundings to bfloat16 as conversions, for which newer GPUs have an instruction."""
+    done: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        src = tuple([done[s] for s in node.src])
+        rounded = _rounded(node)
+        if rounded is not None:
+            done[node] = make(O.CAST, node.dtype, (done[rounded],))
+        else:
+            done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def _rounded(node: UOp) -> UOp | None:
+    """The float32 of which a node is the formula for bfloat16."""
+    if node.op != O.BITCAST or node.dtype.scalar is not dt.bfloat16:
+        return None
+    cut = node.src[0]
+    if cut.op != O.CAST or cut.src[0].op != O.WHERE:
+        return None
+    x = cut.src[0].src[0].src[0]
+    if x.dtype.scalar is not dt.float32:
+        return None
+    return x if narrow(Term(x), dt.bfloat16).node is node else None
 
 
 def _fits(a: UOp, b: UOp) -> bool:

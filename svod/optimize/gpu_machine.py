@@ -32,6 +32,11 @@ class GpuMachine:
     def has_mma(self) -> bool:
         return self.capability >= (8, 0) and self.tensor_cores != "none"
 
+    @property
+    def rounds_to_bfloat16(self) -> bool:
+        """Whether there is an instruction for it."""
+        return self.capability >= (8, 0)
+
     def variants(self) -> Iterator[GpuMachine]:
         """The same GPU with one amount changed."""
         for block in (128, 512, 1024):

@@ -30,6 +30,8 @@ BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 BYTES = {dt.int8: "s8", dt.uint8: "u8"}
 LINE = 128  # bytes of one row or column along k in shared memory
+COPYING = 128  # threads of a block that only copy, where the copy engine does it
+MAP_AXES = 5  # that the copy engine knows
 LEAST_STAGES, MOST_STAGES = 3, 4
 
 
@@ -94,47 +96,110 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     count = prod(map(extent, batch))
     shape = _shape(kind, a.itemsize, rows, columns, count, machine)
     across, down = -(-columns // shape.columns), -(-rows // shape.rows)
-    if count > 65535:
+    maps = [_map_of(a, shape.rows), _map_of(b, shape.columns)]
+    is_fed = kind.startswith("wgmma") and None not in maps
+    if count > 65535 and not is_fed:
         return None
     if any(len(o.depth) > 1 and o.depth[-1][0] % shape.depth for o in (a, b)):
         return None  # a step along k would not be one piece
-    values = unflatten(special("g2", count), batch)
-    row, column = _tile_order(down, across)
+    number, which, rounds = special("g0", down * across), special("g2", count), ZERO
+    if is_fed:
+        number, rounds = _in_rounds(down * across * count, machine)
+        number, which = mod(number, down * across), idiv(number, down * across)
+    values = unflatten(which, batch)
+    row, column = _tile_order(number, down, across)
     m_start, n_start = mul(row, shape.rows), mul(column, shape.columns)
-    arg = (
+    arg: tuple[object, ...] = (
         "tile", shape.kind, shape.rows, shape.columns, shape.depth, shape.stages,
         rows, columns, depth,
         a.outer, a.depth, a.wide, b.outer, b.depth, b.wide,
     )  # fmt: skip
-    bases = [replace_all(o.base, values) for o in (a, b)]
+    sources = [replace_all(o.base, values) for o in (a, b)]
+    sources += [m_start, n_start]
+    threads = THREADS
+    if is_fed:
+        described = [(m.offset, m.axes) for m in maps if m]
+        arg = ("tile", f"tma.{kind.partition('.')[2]}", *arg[2:], *described)
+        sources.append(rounds)
+        for found_map, start in zip(maps, (m_start, n_start), strict=True):
+            assert found_map is not None
+            sources += [replace_all(p, values) for p in found_map.corner(start)]
+        threads += COPYING
     total = dt.int32 if found.reduction.dtype.kind in "iu" else dt.float32
-    tile = make(O.BARRIER, total, (a.memory, b.memory, *bases, m_start, n_start), arg)
+    tile = make(O.BARRIER, total, (a.memory, b.memory, *sources), arg)
     applied += [
         Opt("TILE", found.m[-1].arg.id, shape.rows),
         Opt("TILE", found.n[-1].arg.id, shape.columns),
         Opt("TC" if kind != "fma" else "STAGE", found.k[-1].arg.id, shape.depth),
     ]
     ends = []
-    lanes = store_lanes(end.src[0].src[0], found.n[-1], shape)
-    for piece in output_pieces(shape, lanes):
+    index = end.src[0].src[0]
+    lanes = store_lanes(index, found.n[-1], shape)
+    joins = lanes == 2 and _joins_quads(index, found.n[-1], shape)
+    for piece in output_pieces(shape, lanes, threads):
         place_m, place_n = add(m_start, piece.m), add(n_start, piece.n)
         gate = and_(lt(place_m, rows), lt(place_n, columns))
-        if lanes > 1:
-            place_n = add(place_n, piece.lane)
         value = make(O.BARRIER, total, (tile, piece.lane), ("piece", piece.number))
         if found.reduction.dtype is not total:
             value = make(O.CAST, found.reduction.dtype, (value,))
         # The sum first: below it nothing moves with the axes any more.
         places = unflatten(place_m, found.m) | unflatten(place_n, found.n) | values
+        if lanes > 1:  # they do not leave the last axis
+            places[found.n[-1]] = add(places[found.n[-1]], piece.lane)
         store = replace_all(end.src[0], {found.reduction: value, **places})
-        loops = [piece.lane] if lanes > 1 else []
+        if joins:
+            store = make(O.STORE, dt.void, store.src, ("quad", *piece.quad))
+        loops = [r for r in (rounds, piece.lane) if r.op == O.RANGE]
         ends.append(make(O.END, dt.void, (gated(store, gate), *loops)))
     return make(O.SINK, dt.void, tuple(ends))
 
 
-def _tile_order(down: int, across: int) -> tuple[UOp, UOp]:
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """A matrix for the copy engine: the elements before it, and axes beside its own two."""
+
+    offset: int
+    axes: Axes  # sizes and strides
+    places: tuple[UOp, ...]  # where a block is along them, but for those of rows or columns
+    outer: Axes  # its rows or columns
+
+    def corner(self, start: UOp) -> list[UOp]:
+        """Where a tile begins: its first row or column, then the place along each further axis."""
+        if len(self.outer) == 1:
+            return [start, *self.places]
+        inner = self.outer[-1][0]
+        return [mod(start, inner), *self.places, idiv(start, inner)]
+
+
+def _map_of(o: _Operand, tile: int) -> _Map | None:
+    """How the copy engine reads an operand in tiles of so many rows or columns, or None."""
+    if not o.wide or len(o.outer) > 2 or len(o.depth) > 1:
+        return None
+    further = o.outer[:-1]
+    if further and o.outer[-1][0] % tile:
+        return None  # a tile would not be one box
+    terms, offset = terms_of(o.base)
+    if len(terms) + len(further) > MAP_AXES - 2 or offset < 0:
+        return None
+    if any(step < 1 or place.vmin < 0 for place, step in terms.items()):
+        return None
+    axes = tuple([(int(place.vmax) + 1, step) for place, step in terms.items()])
+    return _Map(offset, axes + further, tuple(terms), o.outer)
+
+
+def _in_rounds(tiles: int, machine: GpuMachine) -> tuple[UOp, UOp]:
+    """The number of a block's tile, and the loop over its tiles: a block per multiprocessor."""
+    blocks = min(tiles, machine.multiprocessors)
+    block = special("g0", blocks)
+    if tiles == blocks:
+        return block, ZERO
+    count = add(idiv(add(mul(block, -1), num(tiles - 1)), blocks), num(1))
+    rounds = make(O.RANGE, dt.index, (count,), RangeArg(99, AxisKind.LOOP))
+    return add(mul(rounds, blocks), block), rounds
+
+
+def _tile_order(number: UOp, down: int, across: int) -> tuple[UOp, UOp]:
     """Row and column of a block's tile: blocks that run together read few rows and columns."""
-    number = special("g0", down * across)
     band = BAND
     while down % band:
         band //= 2
@@ -258,18 +323,32 @@ def store_lanes(index: UOp, n: UOp, shape: TileShape) -> int:
     return width if stride(index, n) == 1 and extent(n) % width == 0 else 1
 
 
+def _joins_quads(index: UOp, n: UOp, shape: TileShape) -> bool:
+    """Whether four threads may exchange their pairs of columns, so that each stores eight."""
+    columns = shape.columns // (4 if shape.is_mma else 1)
+    if shape.kind == "fma" or index.src[0].dtype.itemsize != 2 or columns % 32 or extent(n) % 32:
+        return False
+    terms, offset = terms_of(index.src[1])
+    return all(step % 8 == 0 for step in (offset, *[s for t, s in terms.items() if t is not n]))
+
+
 @dataclass(slots=True)
 class _Piece:
-    """Some neighbouring sums of a thread: where they are in the tile, and the first's number."""
+    """Some neighbouring sums of a thread: where they are in the tile, and the first's number.
+
+    ``quad`` is the number of a group of four pieces, each eight columns after the other, and which
+    of them this is.
+    """
 
     m: UOp
     n: UOp
     lane: UOp
     number: int
+    quad: tuple[int, int] = (0, 0)
 
 
-def output_pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
-    thread = special("l0", THREADS)
+def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Iterator[_Piece]:
+    thread = mod(special("l0", threads), THREADS)
     arg = RangeArg(100, AxisKind.LANE)
     lane = make(O.RANGE, dt.index, (num(lanes),), arg) if lanes > 1 else ZERO
     warp, inside = idiv(thread, 32), mod(thread, 32)
@@ -283,7 +362,8 @@ def output_pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
             for one in range(0, 2, lanes):
                 m = add(first_m, num(16 * sixteen + 8 * half))
                 n = add(first_n, num(8 * eight + one))
-                yield _Piece(m, n, lane, 4 * (sixteen * eights + eight) + 2 * half + one)
+                number = 4 * (sixteen * eights + eight) + 2 * half + one
+                yield _Piece(m, n, lane, number, (place // 4, place % 4))
         return
     if shape.kind == "fma":
         side = shape.rows // 16  # of a thread's sums
@@ -298,11 +378,12 @@ def output_pieces(shape: TileShape, lanes: int) -> Iterator[_Piece]:
     # A warp has 16 rows, a thread two of them and two neighbours in every eight columns.
     first_m = add(mul(warp, 16), idiv(inside, 4))
     first_n = mul(mod(inside, 4), 2)
-    for eight in range(shape.columns // 8):
-        for half in range(2):
-            for one in range(0, 2, lanes):
-                m, n = add(first_m, num(8 * half)), add(first_n, num(8 * eight + one))
-                yield _Piece(m, n, lane, 4 * eight + 2 * half + one)
+    for place in range(shape.columns // 4):
+        quad, half, inner = place // 8, place // 4 % 2, place % 4
+        eight = 4 * quad + inner
+        for one in range(0, 2, lanes):
+            m, n = add(first_m, num(8 * half)), add(first_n, num(8 * eight + one))
+            yield _Piece(m, n, lane, 4 * eight + 2 * half + one, (place // 4, inner))
 
 
 def gated(store: UOp, gate: UOp) -> UOp:

@@ -23,6 +23,7 @@ from svod.device.buffer import Buffer
 from svod.device.cuda.compiler import CudaProgram
 from svod.device.cuda.driver import Context, KernelNodeParams, MemcpyParams
 from svod.device.cuda.driver import context as context_of
+from svod.device.cuda.maps import MapMemory
 from svod.device.names import base_key, device_number
 from svod.runtime.executor import check_view, kernel_accesses, launch_dims, memory_range, run_op
 from svod.runtime.flat import FlatPlan
@@ -38,7 +39,7 @@ class _Node:
     """One kernel or copy: its words, and the driver's handle once there is a graph."""
 
     __slots__ = (
-        "block", "first", "handle", "index", "inputs", "kernel", "last", "nbytes", "params",
+        "block", "first", "handle", "index", "inputs", "kernel", "last", "maps", "nbytes", "params",
         "places", "program", "waits",
     )  # fmt: skip
 
@@ -49,6 +50,7 @@ class _Node:
         self.last = first  # word after the grid
         self.kernel: PreparedKernel | None = None
         self.program: CudaProgram | None = None
+        self.maps: MapMemory | None = None
         self.block = (1, 1, 1)
         self.nbytes = 0  # of a copy
         self.waits: list[_Node] = []
@@ -152,7 +154,10 @@ class CudaPlan(FlatPlan):
                     continue
                 count = node.last - node.first - 3
                 addresses = [start + 8 * (node.first + i) for i in range(count)]
-                node.places = (ctypes.c_void_p * max(1, count))(*addresses)
+                if node.program.tensors:
+                    node.maps = MapMemory(node.program.tensors)
+                    addresses += node.maps.places
+                node.places = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
                 node.params = KernelNodeParams()
                 node.params.shared = node.program.shared
                 node.params.params = ctypes.addressof(node.places)
@@ -311,9 +316,17 @@ class CudaPlan(FlatPlan):
 
     def _fill(self, node: _Node) -> None:
         words, params = self.words, node.params
-        assert node.program is not None
-        params.func = node.program.function_for(words[node.first : node.first + node.inputs])
+        params.func = self._function(node)
         params.grid_x, params.grid_y, params.grid_z = words[node.last - 3 : node.last]
+
+    def _function(self, node: _Node) -> int:
+        """The form of a kernel for its addresses, with the maps of them."""
+        assert node.program is not None
+        buffers = self.words[node.first : node.first + node.inputs]
+        function = node.program.function_for(buffers)
+        if node.maps is not None and function == node.program.function:
+            node.maps.show(self.context.driver, buffers)
+        return function
 
     def _copy_params(self, node: _Node) -> MemcpyParams:
         target, source = self.words[node.first : node.first + 2]
@@ -329,7 +342,7 @@ class CudaPlan(FlatPlan):
             target, source = words[node.first : node.first + 2]
             driver.call("cuMemcpyDtoDAsync_v2", target, source, node.nbytes, stream)
             return
-        function = node.program.function_for(words[node.first : node.first + node.inputs])
+        function = self._function(node)
         grid = words[node.last - 3 : node.last]
         code = driver.launch(
             function, *grid, *node.block, node.program.shared, stream, node.places, None

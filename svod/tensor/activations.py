@@ -6,6 +6,7 @@ from math import pi, sqrt
 from typing import TYPE_CHECKING
 
 from svod.base.errors import ShapeError
+from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import const
@@ -14,6 +15,18 @@ from svod.tensor.elementwise import select
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
+
+
+def widened(t: Tensor) -> Tensor:
+    """The tensor in float32 where it is narrower: what several steps are computed in."""
+    dtype = t.uop.dtype
+    return t.cast(dt.float32) if dtype.kind == "f" and dtype.bits < 32 else t
+
+
+def rounded(found: Tensor, like: Tensor) -> Tensor:
+    """A result of `widened` back in the dtype of the argument: rounded once."""
+    dtype = like.uop.dtype
+    return found.cast(dtype) if dtype.kind == "f" and dtype.bits < 32 else found
 
 
 class Activations(Core):
@@ -32,41 +45,46 @@ class Activations(Core):
 
     def sigmoid(self: Tensor) -> Tensor:
         """1 / (1 + exp(-x))."""
-        x = float_node(self.uop)
+        x = float_node(widened(self).uop)
         grown = B.binary(O.ADD, B.unary(O.EXP, B.unary(O.NEG, x)), const(1.0, x.dtype))
-        return wrap(B.unary(O.RECIP, grown), self._device)
+        return rounded(wrap(B.unary(O.RECIP, grown), self._device), self)
 
     def silu(self: Tensor) -> Tensor:
         """x * sigmoid(x)."""
-        return self * self.sigmoid()
+        x = widened(self)
+        return rounded(x * x.sigmoid(), self)
 
     swish = silu
 
     def gelu(self: Tensor, approximate: str = "none") -> Tensor:
         """x times the normal distribution function; "tanh" uses the usual approximation."""
+        x = widened(self)
         if approximate == "none":
-            return self * 0.5 * ((self * sqrt(0.5)).erf() + 1)
+            return rounded(x * 0.5 * ((x * sqrt(0.5)).erf() + 1), self)
         if approximate != "tanh":
             raise ShapeError(f"gelu: approximate is 'none' or 'tanh', not {approximate!r}")
-        inner = (self + self * self * self * 0.044715) * sqrt(2 / pi)
-        return self * 0.5 * (inner.tanh() + 1)
+        inner = (x + x * x * x * 0.044715) * sqrt(2 / pi)
+        return rounded(x * 0.5 * (inner.tanh() + 1), self)
 
     def quick_gelu(self: Tensor) -> Tensor:
         """x * sigmoid(1.702 x)."""
-        return self * (self * 1.702).sigmoid()
+        x = widened(self)
+        return rounded(x * (x * 1.702).sigmoid(), self)
 
     def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x) - 1) below."""
-        low = self.expm1()
-        return select(self > 0, self, low if alpha == 1 else low * alpha)
+        x = widened(self)
+        low = x.expm1()
+        return rounded(select(x > 0, x, low if alpha == 1 else low * alpha), self)
 
     def selu(self: Tensor) -> Tensor:
         """The self-normalising elu."""
-        return self.elu(1.6732632423543772) * 1.0507009873554805
+        return rounded(widened(self).elu(1.6732632423543772) * 1.0507009873554805, self)
 
     def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
         """x above zero, alpha * (exp(x / alpha) - 1) below."""
-        return select(self > 0, self, (self / alpha).expm1() * alpha)
+        x = widened(self)
+        return rounded(select(x > 0, x, (x / alpha).expm1() * alpha), self)
 
     def leaky_relu(self: Tensor, negative_slope: float = 0.01) -> Tensor:
         """x above zero, a fraction of it below."""
@@ -81,18 +99,21 @@ class Activations(Core):
 
     def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
         """log(1 + exp(beta x)) / beta, without overflow."""
-        x = self if beta == 1 else self * beta
+        x = widened(self)
+        x = x if beta == 1 else x * beta
         smooth = x.relu() + (-x.abs()).exp().log1p()
         found = select(x > threshold, x, smooth)
-        return found if beta == 1 else found / beta
+        return rounded(found if beta == 1 else found / beta, self)
 
     def logsigmoid(self: Tensor) -> Tensor:
         """log(sigmoid(x))."""
-        return self.minimum(0) - (-self.abs()).exp().log1p()
+        x = widened(self)
+        return rounded(x.minimum(0) - (-x.abs()).exp().log1p(), self)
 
     def mish(self: Tensor) -> Tensor:
         """x * tanh(softplus(x))."""
-        return self * self.softplus().tanh()
+        x = widened(self)
+        return rounded(x * x.softplus().tanh(), self)
 
     def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         """x limited to a range."""
@@ -102,19 +123,22 @@ class Activations(Core):
 
     def hardsigmoid(self: Tensor) -> Tensor:
         """relu6(x + 3) / 6."""
-        return (self + 3).relu6() / 6
+        return rounded((widened(self) + 3).relu6() / 6, self)
 
     def hardswish(self: Tensor) -> Tensor:
         """x * relu6(x + 3) / 6."""
-        return self * (self + 3).relu6() / 6
+        x = widened(self)
+        return rounded(x * (x + 3).relu6() / 6, self)
 
     def softsign(self: Tensor) -> Tensor:
         """x / (1 + |x|)."""
-        return self / (self.abs() + 1)
+        x = widened(self)
+        return rounded(x / (x.abs() + 1), self)
 
     def tanhshrink(self: Tensor) -> Tensor:
         """x - tanh(x)."""
-        return self - self.tanh()
+        x = widened(self)
+        return rounded(x - x.tanh(), self)
 
     def hardshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
         """x, or 0 where |x| is at most lambd."""
@@ -131,8 +155,8 @@ class Activations(Core):
 
     def logit(self: Tensor, eps: float | None = None) -> Tensor:
         """log(x / (1 - x))."""
-        x = self if eps is None else self.clamp(eps, 1 - eps)
-        return (x / (1 - x)).log()
+        x = widened(self if eps is None else self.clamp(eps, 1 - eps))
+        return rounded((x / (1 - x)).log(), self)
 
     def glu(self: Tensor, dim: int = -1) -> Tensor:
         """The first half of an axis times the sigmoid of the second."""
@@ -140,4 +164,4 @@ class Activations(Core):
         if self.shape[axis] % 2 or not self.shape[axis]:
             raise ShapeError(f"glu: axis {dim} of {self.shape} has no two halves")
         a, b = self.chunk(2, axis)
-        return a * b.sigmoid()
+        return rounded(widened(a) * widened(b).sigmoid(), self)

@@ -17,6 +17,7 @@ import svod
 from svod import Tensor
 from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
 from svod.device.cuda.compiler import architecture, emit_ptx
+from svod.device.cuda.maps import map_of, text_of
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
 from svod.ir import build as B
@@ -135,6 +136,62 @@ def test_narrow_floats_and_integers_assemble(tmp_path: Path) -> None:
 
 
 HALF = dt.bfloat16
+
+
+def test_tiles_are_fed_by_the_copy_engine(tmp_path: Path) -> None:
+    half = dt.bfloat16
+    a, b = stored(4096, 2048, dtype=half), stored(4096, 2048, dtype=half)
+    (code,) = kernels((a @ b.T).relu())
+    text = code.text()
+    assert [t.sizes for t in text.maps] == [(2048, 4096)] * 2
+    assert [t.box for t in text.maps] == [(64, 128), (64, 256)]
+    assert [map_of(text_of(t, t.slot)) for t in text.maps] == list(text.maps)
+    fed, plain = ptx(code), ptx(code, aligned=False)
+    assert "cp.async.bulk.tensor.2d" in fed and "cp.async.bulk" not in plain
+    said = assemble([fed, plain], tmp_path)
+    assert ASSEMBLER is None or " 0 bytes spill stores" in said
+    # One block per multiprocessor, which takes tile after tile.
+    sizes = derive_metadata(code.kernel)
+    assert [n.arg for n in sizes.global_size] == [GpuMachine().multiprocessors, 1, 1]
+    assert sizes.local_size is not None and sizes.local_size[0].arg == 384
+    # A stack of matrices has one more axis, and its own part of it per block.
+    x, y = stored(8, 256, 64, dtype=half), stored(8, 64, 256, dtype=half)
+    (code,) = kernels(x @ y)
+    assert [t.sizes for t in code.text().maps] == [(64, 256, 8), (256, 64, 8)]
+    assemble([ptx(code), ptx(code, aligned=False)], tmp_path)
+    # So have columns that are two axes in memory.
+    (code,) = kernels(stored(2048, 64, dtype=half) @ stored(6, 64, 512, dtype=half))
+    assert [t.sizes for t in code.text().maps] == [(64, 2048), (512, 64, 6)]
+    assemble([ptx(code), ptx(code, aligned=False)], tmp_path)
+
+
+def test_operands_that_the_copy_engine_cannot_read_are_copied_by_threads() -> None:
+    half = dt.bfloat16
+    odd = stored(512, 1001, dtype=half)
+    cases = [odd @ odd.T, stored(512, 512, dtype=half)[:, 3:] @ stored(509, 512, dtype=half)]
+    cases.append(stored(4, 96, 128, dtype=half).permute(1, 0, 2).reshape(96, 512) @ odd.T[:512])
+    for case in cases:
+        assert all(not code.text().maps for code in kernels(case))
+
+
+def test_columns_of_four_threads_are_stored_at_once() -> None:
+    half = dt.bfloat16
+    a, b = stored(512, 256, dtype=half), stored(256, 512, dtype=half)
+    (code,) = kernels(a @ b)
+    assert ptx(code).count("st.global.v4") == ptx(code).count("st.global")
+    assert "st.global.v4" not in ptx(code, aligned=False)
+    (code,) = kernels(a @ stored(256, 520, dtype=half))  # 520 columns are no thirty-twos
+    assert "st.global.v4" not in ptx(code)
+
+
+def test_roundings_to_bfloat16_are_instructions() -> None:
+    x = stored(4096, dtype=dt.bfloat16)
+    text = ptx(*kernels(x * 3 + 1))
+    assert "cvt.rn.bf16" in text and "setp.nan" not in text
+    older = GpuMachine(capability=(7, 5))
+    (body,) = bodies(x * 3 + 1)
+    text = emit_ptx(generate_gpu(body, older).text().source, architecture((7, 5)))
+    assert "cvt.rn.bf16" not in text
 
 
 def heads(rows: int = 512, keys: int = 512, width: int = 128) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,6 +9,7 @@ taken to be aligned to 16 bytes where ``aligned``; otherwise no access is wider 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import gcd
 from typing import Final
 
@@ -22,6 +23,7 @@ from svod.codegen.render.llvm import (
     type_name,
 )
 from svod.codegen.render.tiles import emit_tile
+from svod.codegen.render.tma import TensorMap, Tma, begin_tma, emit_tma
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -30,7 +32,11 @@ from svod.ir.node import UOp
 VECTOR_BYTES: Final = 16  # the widest access of one thread
 GLOBAL, SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
 _REGISTERS = {"g": "ctaid", "l": "tid", "i": "ctaid"}
+_MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 _BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
+
+
+_TILES = {"attention": emit_attention, "tma": emit_tma}
 
 
 class NvptxRenderer(LLVMRenderer):
@@ -43,7 +49,10 @@ class NvptxRenderer(LLVMRenderer):
         self.widest = 1  # bytes of the widest access that rests on aligned arguments
         self.resident = 1  # blocks a multiprocessor must be able to hold at once
         self.dynamic_bytes = 0  # of shared memory that the launch provides
+        self.maps: list[TensorMap] = []  # arguments that the launch makes of addresses
+        self.tma: Tma | None = None  # what feeds tiles, where the copy engine does
         self._tiles: dict[UOp, list[str]] = {}
+        self._quads: dict[int, dict[int, tuple[UOp, str]]] = {}
         self._exchanged: dict[tuple[UOp, str], str] = {}
         self._depth = 0
         self._written: frozenset[int] = frozenset()
@@ -62,11 +71,15 @@ class NvptxRenderer(LLVMRenderer):
         self._name = name
         self._written = frozenset(writes)
         self.variables = variables
+        for node in _nodes(root):
+            if node.op == O.BARRIER and node.arg[0] == "tile" and node.arg[1][:4] == "tma.":
+                begin_tma(self, node)
         self._items(root)
         parameters = [
             f"{GLOBAL} noalias {'' if s in self._written else 'readonly '}%p{s}" for s in slots
         ]
         parameters += [f"i64 %n{i}" for i in range(len(variables))]
+        parameters += [f"{_MAP} %map{i}" for i in range(len(self.maps))]
         body = "\n".join([*self.scratch, *self.lines])
         attributes = f'nounwind "nvvm.maxntid"="{threads}"'
         if self.resident > 1:
@@ -89,8 +102,8 @@ class NvptxRenderer(LLVMRenderer):
         if node.op == O.SPECIAL:
             self.names[node] = self._special(node)
         elif node.op == O.BARRIER and node.arg[0] == "tile":
-            is_attention = node.arg[1] == "attention"
-            self._tiles[node] = (emit_attention if is_attention else emit_tile)(self, node)
+            emit = _TILES.get(node.arg[1].partition(".")[0], emit_tile)
+            self._tiles[node] = emit(self, node)
             self.names[node] = self._tiles[node][0]
         elif node.op == O.BARRIER and node.arg[0] == "piece":
             self.names[node] = self._piece(node)
@@ -129,6 +142,11 @@ class NvptxRenderer(LLVMRenderer):
         start = self._emit(f"ptrtoint {SHARED} @dynamic_shared to i32")
         up = self._emit(f"add i32 {start}, 1023")
         return self._emit(f"and i32 {up}, -1024")
+
+    def tensor_map(self, tensor: TensorMap) -> int:
+        """The number of a new argument that describes a matrix to the copy engine."""
+        self.maps.append(tensor)
+        return len(self.maps) - 1
 
     def _special(self, node: UOp) -> str:
         kind, axis = node.arg[0], "xyz"[int(node.arg[-1])]
@@ -220,6 +238,15 @@ class NvptxRenderer(LLVMRenderer):
         if dtype.scalar is dt.bool_:
             found = self._emit(f"icmp ne {kind} {found}, {_zero(kind)}")
         return found
+
+    def _cast(self, node: UOp) -> str:
+        if node.dtype.scalar is not dt.bfloat16:
+            return super()._cast(node)
+        source = node.src[0]
+        kind = type_name(node.dtype)
+        half = kind.replace("i16", "bfloat")
+        value = self._emit(f"fptrunc {type_name(source.dtype)} {self._value(source)} to {half}")
+        return self._emit(f"bitcast {half} {value} to {kind}")
 
     # -- arguments -----------------------------------------------------------------------------
 
@@ -347,6 +374,10 @@ class NvptxRenderer(LLVMRenderer):
         value = self._value(source)
         if dtype.scalar is dt.bool_:
             value = self._emit(f"zext {type_name(dtype)} {value} to {kind}")
+        if self.aligned and node.arg is not None and node.arg[0] == "quad":
+            assert index.arg != "each"
+            self._store_quad(node, self._emit(f"bitcast {kind} {value} to i32"))
+            return
         gate = index.src[2] if len(index.src) > 2 else None
         if index.arg == "each" or (gate is not None and gate.dtype.lanes > 1):
             self._store_each(index, dtype, value, gate)
@@ -359,6 +390,40 @@ class NvptxRenderer(LLVMRenderer):
         self._write(kind, value, self._address(index), self._align(index, dtype))
         self.pointers = saved
         self._join(number)
+
+    def _store_quad(self, node: UOp, word: str) -> None:
+        """Pairs of columns of four threads: each gets all four of one piece, and stores them."""
+        _, group, number = node.arg
+        words = self._quads.setdefault(group, {})
+        words[number] = (node, word)
+        if len(words) < 4:
+            return
+        e = self._emit
+        self.widest = VECTOR_BYTES
+        lane = e(f"and i32 {self._register('tid.x')}, 3")
+        found = [words[i][1] for i in range(4)]
+        for bit in (1, 2):
+            is_high = e(f"icmp ne i32 {e(f'and i32 {lane}, {bit}')}, 0")
+            for low in range(4):
+                if low & bit:
+                    continue
+                a, b = found[low], found[low | bit]
+                sent = e(f"select i1 {is_high}, i32 {a}, i32 {b}")
+                came = self._shuffle_word(sent, bit)
+                found[low] = e(f"select i1 {is_high}, i32 {came}, i32 {a}")
+                found[low | bit] = e(f"select i1 {is_high}, i32 {b}, i32 {came}")
+        vector = "poison"
+        for i, part in enumerate(found):
+            vector = e(f"insertelement <4 x i32> {vector}, i32 {part}, i64 {i}")
+        index = words[0][0].src[0]
+        branch = self._branch(self._value(index.src[2])) if len(index.src) > 2 else 0
+        saved = dict(self.pointers)
+        skip = e(f"zext i32 {e(f'mul i32 {lane}, 6')} to i64")
+        address = self._step("i16", self._address(index), skip)
+        self._write("<4 x i32>", vector, address, VECTOR_BYTES)
+        self.pointers = saved
+        if branch:
+            self._join(branch)
 
     def _write(self, kind: str, value: str, address: str, align: int) -> None:
         self.lines.append(f"  store {kind} {value}, {GLOBAL} {address}, align {align}")
@@ -381,10 +446,25 @@ class NvptxRenderer(LLVMRenderer):
         self.block = f"then{number}"
         return number
 
+    def _end_here(self, number: int) -> None:
+        """Threads in the branch are done."""
+        self.lines.append("  ret void")
+        self.lines.append(f"next{number}:")
+        self.block = f"next{number}"
+
     def _join(self, number: int) -> None:
         self.lines.append(f"  br label %next{number}")
         self.lines.append(f"next{number}:")
         self.block = f"next{number}"
+
+
+def _nodes(loop: Loop) -> Iterator[UOp]:
+    """All that a loop and those inside it compute."""
+    for item in loop.items:
+        if isinstance(item, Loop):
+            yield from _nodes(item)
+        else:
+            yield item
 
 
 def nvptx_module(functions: list[str], shared: list[str], declarations: set[str]) -> str:

@@ -91,7 +91,7 @@ def emit_tile(r: NvptxRenderer, node: UOp) -> list[str]:
     if kind == "fma":
         return _Fma(r, a, b, k, step).emit()
     unit, _, element = kind.partition(".")
-    loop = _Wgmma if unit == "wgmma" else _Mma
+    loop = Wgmma if unit == "wgmma" else _Mma
     return loop(r, a, b, k, step, stages, ELEMENTS[element]).emit()
 
 
@@ -99,7 +99,7 @@ class CountedLoop:
     """A loop over steps that changes values: open from its making to ``end``."""
 
     def __init__(
-        self, r: NvptxRenderer, steps: int, first: list[str], kinds: list[str] | None = None
+        self, r: NvptxRenderer, steps: int | str, first: list[str], kinds: list[str] | None = None
     ) -> None:
         self.r, self.steps, self.first = r, steps, first
         self.kinds = kinds or ["float"] * len(first)
@@ -330,7 +330,7 @@ class _TensorCores:
         return e(f"add i32 {start}, {e(f'mul i32 {place}, {self.stage}')}")
 
 
-class _Wgmma(_TensorCores):
+class Wgmma(_TensorCores):
     """Hopper's tensor cores: each of two warpgroups has 64 rows of the tile."""
 
     def emit(self) -> list[str]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from svod.base.errors import CompileError, DeviceError
 from svod.base.hashing import digest
@@ -25,20 +25,23 @@ from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
 from svod.codegen.pipeline import work_of
+from svod.codegen.render.tma import TensorMap
 from svod.device.cpu.compiler import object_store
 from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
+from svod.device.cuda.maps import MapMemory, map_of, text_of
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
 from svod.ir.node import UOp
 from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.rangeify import rangeify
 
-FORMAT: Final = "1"  # changes when the ABI or the way PTX is made does
+FORMAT: Final = "2"  # changes when the ABI or the way PTX is made does
 PTX_VERSION: Final = "ptx80"
 # What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
 ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
 _NEEDS = re.compile(r"^; align (\d+) shared (\d+)$", re.MULTILINE)
+_MAP = re.compile(r"^; map .*$", re.MULTILINE)
 
 
 def architecture(capability: tuple[int, int]) -> str:
@@ -103,9 +106,11 @@ def spec_of(code: GpuKernel) -> ProgramSpec:
     """What the device layer knows of a kernel."""
     text = code.text()
     sizes = derive_metadata(code.kernel)
+    head = [f"; align {text.align} shared {text.shared}"]
+    head += [text_of(tensor, code.slots.index(tensor.slot)) for tensor in text.maps]
     return ProgramSpec(
         name=code.symbol,
-        src=f"; align {text.align} shared {text.shared}\n{text.source}",
+        src="\n".join([*head, text.source]),
         device="CUDA",
         ast=code.body,
         global_size=sizes.global_size,
@@ -154,26 +159,34 @@ class CudaModule:
         return found
 
 
+class Needs(NamedTuple):
+    """What a launch must provide."""
+
+    align: int = 1  # bytes all pointers are aligned to
+    shared: int = 0  # bytes of shared memory
+    tensors: tuple[TensorMap, ...] = ()
+
+
 class CudaProgram:
     """One kernel that can be launched, in two forms: with wide accesses, and without."""
 
     __slots__ = (
         "_body", "_elsewhere", "_module", "_plain", "align", "compiler", "context", "function",
-        "name", "shared",
+        "name", "shared", "tensors",
     )  # fmt: skip
 
     def __init__(
         self,
         name: str,
         module: CudaModule,
-        needs: tuple[int, int],  # alignment of pointers, bytes of shared memory
+        needs: Needs,
         body: UOp,
         renderer: CudaRenderer,
         compiler: CudaCompiler,
     ) -> None:
         self.name = name
         self.context = module.context
-        self.align, self.shared = needs
+        self.align, self.shared, self.tensors = needs
         self.function = module.function(name, self.shared)
         self.compiler = compiler
         self._module = module
@@ -194,7 +207,7 @@ class CudaProgram:
                 )
             body, renderer = self._body
             module = CudaModule(owner, self._module.code)
-            needs = (self.align, self.shared)
+            needs = Needs(self.align, self.shared, self.tensors)
             found = CudaProgram(self.name, module, needs, body, renderer, self.compiler)
             self._elsewhere[owner.number] = found
         return found
@@ -226,10 +239,14 @@ class CudaProgram:
         words = (ctypes.c_uint64 * (len(buffers) + len(vals) + 1))(*buffers, *vals)
         start = ctypes.addressof(words)
         count = len(buffers) + len(vals)
-        places = (ctypes.c_void_p * (count + 1))(*[start + 8 * i for i in range(count)])
+        maps = MapMemory(self.tensors)
+        listed = [*[start + 8 * i for i in range(count)], *maps.places]
+        places = (ctypes.c_void_p * (len(listed) + 1))(*listed)
         grid, block = global_size or (1, 1, 1), local_size or (1, 1, 1)
-        function = self.function_for(buffers)
         driver = self.context.use()
+        function = self.function_for(buffers)
+        if self.tensors and function == self.function:
+            maps.show(driver, buffers)
         code = driver.launch(
             function, *grid, *block, self.shared, self.context.stream, places, None
         )
@@ -251,8 +268,12 @@ def toolchain(number: int) -> Toolchain:
     compiler = CudaCompiler(architecture(facts.capability))
 
     def load(compiled: CompiledSpec) -> CudaProgram:
-        found = _NEEDS.search(compiled.src or "")
-        needs = (int(found.group(1)), int(found.group(2))) if found else (1, 0)
+        source = compiled.src or ""
+        found = _NEEDS.search(source)
+        needs = Needs()
+        if found:
+            tensors = tuple([map_of(line) for line in _MAP.findall(source)])
+            needs = Needs(int(found.group(1)), int(found.group(2)), tensors)
         module = CudaModule(owner, compiled.bytes)
         return CudaProgram(compiled.name, module, needs, compiled.ast, renderer, compiler)
 

@@ -96,6 +96,14 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuGraphExecDestroy": (c_void_p,),
 }
 
+# Calls that a driver may lack as long as nobody needs them.
+OPTIONAL: Final[dict[str, tuple[Any, ...]]] = {
+    "cuTensorMapEncodeTiled": (
+        c_void_p, c_int, c_uint, c_uint64, c_void_p, c_void_p, c_void_p, c_void_p,
+        c_int, c_int, c_int, c_int,
+    ),
+}  # fmt: skip
+
 # Device attributes.
 MAX_THREADS, MAX_SHARED, WARP, MAX_REGISTERS, CLOCK_KHZ = 1, 8, 10, 12, 13
 MULTIPROCESSORS, MEMORY_CLOCK_KHZ, MEMORY_BITS, L2_BYTES = 16, 36, 37, 38
@@ -175,6 +183,11 @@ class Driver:
                 raise DeviceError(f"the CUDA driver has no {name}: it is older than CUDA 12")
             function.argtypes, function.restype = types, c_int
             self._functions[name] = function
+        for name, types in OPTIONAL.items():
+            function = getattr(library, name, None)
+            if function is not None:
+                function.argtypes, function.restype = types, c_int
+                self._functions[name] = function
         self._error_name = library.cuGetErrorName
         self._error_text = library.cuGetErrorString
         self.launch = self._functions["cuLaunchKernel"]  # unchecked: for the fast path
