@@ -16,8 +16,8 @@ test: $(DEV)
 # The consortium's suite against svod: make conformance SUITE=<checkout of array-api-tests>
 conformance: $(DEV)
 	@test -d '$(SUITE)' || { echo 'give a checkout: make conformance SUITE=<array-api-tests>'; exit 2; }
-	@$(PIP) ndindex
-	SVOD_ARRAY_API_SUITE='$(SUITE)' $(BIN)/python -m pytest -n 0 --timeout 3600 tests/array_api/test_public_suite.py
+	@$(PIP) ndindex pytest-json-report
+	SVOD_ARRAY_API_SUITE='$(abspath $(SUITE))' $(BIN)/python -m pytest -n 0 -s --timeout 7200 tests/array_api/test_public_suite.py
 
 lint: $(DEV)
 	$(BIN)/ruff check .

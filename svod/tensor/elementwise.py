@@ -83,7 +83,7 @@ def _float_floor_divide(x: UOp, y: UOp) -> UOp:
     """The quotient that fits the remainder: 1.0 // 0.1 is 9, though 1.0 / 0.1 rounds to 10.
 
     As the array API says: an infinity divided by a number stays one, a number divided by an
-    infinity is 0 or -1, and a zero has the sign of the quotient.
+    infinity is zero, and a zero has the sign of the quotient.
     """
     zero, one = const(0.0, x.dtype), const(1.0, x.dtype)
     rest = B.binary(O.FMOD, x, y)
@@ -96,8 +96,9 @@ def _float_floor_divide(x: UOp, y: UOp) -> UOp:
     near = B.where(high, B.binary(O.ADD, down, one), down)
     quotient = B.binary(O.DIV, x, y)
     near = B.where(B.binary(O.EQ, near, zero), B.binary(O.MUL, quotient, zero), near)
-    infinite = B.binary(O.EQ, B.unary(O.ABS, x), const(float("inf"), x.dtype))
-    plain = B.binary(O.OR, infinite, B.binary(O.EQ, y, zero))
+    infinity = const(float("inf"), x.dtype)
+    infinite = [B.binary(O.EQ, B.unary(O.ABS, node), infinity) for node in (x, y)]
+    plain = B.binary(O.OR, B.binary(O.OR, *infinite), B.binary(O.EQ, y, zero))
     return B.where(plain, quotient, near)
 
 

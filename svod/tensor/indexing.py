@@ -353,7 +353,7 @@ def _lone_mask(key: Any) -> Any:
 
 
 def _is_single(value: Any) -> bool:
-    return isinstance(value, (int, float, np.generic)) or (
+    return isinstance(value, (int, float, complex, np.generic)) or (
         isinstance(value, (Core, np.ndarray)) and value.shape in ((), (1,))
     )
 

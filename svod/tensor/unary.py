@@ -107,14 +107,15 @@ class Unary(Core):
         return self if x.dtype.kind in "bu" else wrap(B.unary(O.ABS, x), self._device)
 
     def sign(self: Tensor) -> Tensor:
-        """-1, 0 or 1; NaN stays."""
+        """-1, 0 or 1; NaN stays, -0.0 becomes 0."""
         x = self.uop
         if x.dtype.kind == "b":
             return self
         zero, one = const(0, x.dtype), const(1, x.dtype)
         if x.dtype.kind == "u":
             return wrap(B.cast(truth(x), x.dtype), self._device)
-        below = B.where(B.binary(O.LT, x, zero), const(-1, x.dtype), x)
+        rest = B.binary(O.ADD, x, zero)
+        below = B.where(B.binary(O.LT, x, zero), const(-1, x.dtype), rest)
         return wrap(B.where(B.binary(O.LT, zero, x), one, below), self._device)
 
     def signbit(self: Tensor) -> Tensor:
