@@ -22,6 +22,7 @@ strict.set_array_api_strict_flags(api_version="2025.12")
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float32", "float64")
+COMPLEX = ("complex64", "complex128")
 NUMBERS = INTEGERS + FLOATS
 DTYPES = ("bool", *NUMBERS)
 
@@ -51,6 +52,9 @@ def elements(
     """Values of a dtype: bounded, or any, with NaN and infinities where there are some."""
     if dtype == "bool":
         return st.booleans()
+    if dtype in COMPLEX:
+        part = elements("float32" if dtype == "complex64" else "float64", bound, special)
+        return st.builds(complex, part, part)
     if dtype in FLOATS:
         width = int(dtype[-2:])
         if bound is None:
@@ -135,7 +139,7 @@ def same(mine: Any, wanted: Any, what: str, rtol: float = 0.0, atol: float = 0.0
     values, expected = array_of(mine), array_of(wanted)
     assert values.dtype == expected.dtype, f"{what}: {values.dtype}, expected {expected.dtype}"
     assert mine.shape == wanted.shape, f"{what}: {mine.shape}, expected {wanted.shape}"
-    if values.dtype.kind == "f" and rtol:
+    if values.dtype.kind in "fc" and rtol:
         np.testing.assert_allclose(values, expected, rtol=rtol, atol=atol, err_msg=what)
     else:
         np.testing.assert_array_equal(values, expected, err_msg=what)
