@@ -116,8 +116,7 @@ def test_asarray_of_python_values() -> None:
     assert svod.asarray([[1, 2.5], [3, 4]]).dtype == svod.float32
     assert svod.asarray([svod.asarray(1), svod.asarray(2)]).tolist() == [1, 2]
     assert svod.asarray((1, 2), dtype=svod.float64).dtype == svod.float64
-    with pytest.raises(TypeError):
-        svod.asarray(1j)
+    assert svod.asarray(1j).dtype == svod.complex64 == svod.asarray([1, 2.5, 1j]).dtype
 
 
 # -- dtypes ------------------------------------------------------------------------------------
