@@ -3,6 +3,7 @@
 from svod.nn import functional, init, optim, state
 from svod.nn.activations import *  # noqa: F403
 from svod.nn.activations import __all__ as _functions
+from svod.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from svod.nn.attention import MultiheadAttention
 from svod.nn.containers import (
     ModuleDict,
@@ -19,8 +20,11 @@ from svod.nn.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
+from svod.nn.embedding import Embedding, EmbeddingBag
 from svod.nn.inference import inference
-from svod.nn.layers import Bilinear, Dropout, Embedding, Flatten, Identity, Linear, Unflatten
+from svod.nn.layers import Bilinear, Dropout, Flatten, Identity, Linear, Unflatten
+from svod.nn.lazy import *  # noqa: F403
+from svod.nn.lazy import __all__ as _lazy
 from svod.nn.module import Module, Parameter
 from svod.nn.normalization import (
     BatchNorm1d,
@@ -58,14 +62,16 @@ from svod.nn.transformer import (
 
 __all__ = [
     "GRU", "LSTM", "RNN", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
-    "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d",
-    "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear", "Conv1d", "Conv2d",
+    "AdaptiveLogSoftmaxWithLoss", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d",
+    "AvgPool1d", "AvgPool2d", "AvgPool3d", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "Bilinear",
+    "Conv1d", "Conv2d",
     "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Dropout", "Embedding",
-    "Flatten", "GRUCell", "GroupNorm", "Identity", "InstanceNorm1d", "InstanceNorm2d",
+    "EmbeddingBag", "Flatten", "GRUCell", "GroupNorm", "Identity", "InstanceNorm1d",
+    "InstanceNorm2d",
     "InstanceNorm3d", "LSTMCell", "LayerNorm", "Linear", "MaxPool1d", "MaxPool2d", "MaxPool3d",
     "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "ParameterDict",
     "ParameterList", "RMSNorm", "RNNCell",
     "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
     "TransformerEncoder", "TransformerEncoderLayer", "Unflatten", "functional", "inference", "init",
-    "optim", "state", *_functions,
+    "optim", "state", *_functions, *_lazy,
 ]  # fmt: skip

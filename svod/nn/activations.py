@@ -86,6 +86,7 @@ _TABLE = {
         "triplet_margin_with_distance_loss",
         "*, distance_function=None, margin=1.0, swap=False, reduction='mean'",
     ),
+    "CTCLoss": ("ctc_loss", "blank=0, reduction='mean', zero_infinity=False"),
     # distances, shapes, windows
     "CosineSimilarity": ("cosine_similarity", "dim=1, eps=1e-08"),
     "PairwiseDistance": ("pairwise_distance", "p=2.0, eps=1e-06, keepdim=False"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from svod.base.errors import DTypeError, ShapeError
-from svod.tensor import distances, margins, noise, patches, resampling, unpooling
+from svod.tensor import ctc, distances, margins, noise, patches, resampling, unpooling
 from svod.tensor.core import spelled
 from svod.tensor.guard import guard
 from svod.tensor.tensor import Tensor
@@ -171,6 +171,7 @@ _FUNCTIONS = {
     distances: "pdist",
     unpooling: "bilinear embedding_bag",
     margins: "triplet_margin_with_distance_loss",
+    ctc: "ctc_loss",
     noise: (
         "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout "
         "gumbel_softmax rrelu"

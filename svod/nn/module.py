@@ -56,6 +56,7 @@ class Module:
     """The base of layers and models: define ``forward`` and call the module."""
 
     training: bool
+    _is_lazy = False  # whether parameters wait for the first input; see ``nn.lazy``
 
     def __init_subclass__(cls) -> None:
         guard_class(cls, "__init__", "forward")
@@ -101,12 +102,17 @@ class Module:
 
     def realize(self) -> Module:
         """Give every parameter and buffer its memory, all in one go."""
-        tensors = [*self.parameters(), *self.buffers()]
+        tensors = [t for _, t in self._named("_parameters", "")] + [*self.buffers()]
         with history.paused():
             realize([t for t in tensors if not t.is_realized])
+        is_whole = not self._unfinished()
         for part in self.modules():
-            part.__dict__["_is_ready"] = True
+            part.__dict__["_is_ready"] = is_whole
         return self
+
+    def _unfinished(self) -> str:
+        """The name of a part that does not know its size yet, or nothing."""
+        return next((n or type(m).__name__ for n, m in self.named_modules() if m._is_lazy), "")
 
     # -- attributes ----------------------------------------------------------------------------
 
@@ -204,6 +210,8 @@ class Module:
 
     def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         """All parameters with dotted names; a shared one appears once."""
+        if lazy := self._unfinished():
+            raise ShapeError(f"{lazy} has no parameters yet: call the module once before")
         return self._named("_parameters", prefix)
 
     def parameters(self) -> Iterator[Tensor]:
@@ -261,6 +269,8 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers by name; the tensors share the memory of the module."""
+        if lazy := self._unfinished():
+            raise ShapeError(f"{lazy} has no parameters yet: call the module once before")
         if not self._is_ready:
             self.realize()
         return {name: wrap(t.uop, t._device) for name, t in self._state()}
@@ -269,6 +279,9 @@ class Module:
         self, state: Mapping[str, Any], strict: bool = True
     ) -> tuple[list[str], list[str]]:
         """Take over values by name; returns the keys that were missing and those unexpected."""
+        for path, module in list(self.named_modules()):
+            if module._is_lazy:
+                module.learn_size(state, f"{path}." if path else "")
         if not self._is_ready:
             self.realize()
         own = dict(self._state())

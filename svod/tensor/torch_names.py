@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from svod.tensor import assembly, distances, noise, numeric, special, statistics, unpooling
+from svod.tensor import assembly, ctc, distances, noise, numeric, special, statistics, unpooling
 from svod.tensor.core import spelled
 from svod.tensor.forwards import forward
 from svod.tensor.tensor import Tensor
@@ -98,6 +98,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cdist": distances.cdist,
     "pdist": distances.pdist,
     "bilinear": unpooling.bilinear,
+    "ctc_loss": ctc.ctc_loss,
     "polygamma": special.polygamma,
     "promote_types": numeric.promote_types,
     "real": real,

@@ -14,6 +14,7 @@ import numpy as np
 
 FILE = Path(__file__).parent / "recorded" / "nn.npz"
 STEPS = 6
+REDUCTIONS = ("none", "mean", "sum")
 
 
 def normal(*shape: int, seed: int = 0) -> Any:
@@ -318,6 +319,48 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] =
     "rnn cell": ("RNNCell", (3, 4), {"nonlinearity": "relu"}, (normal(2, 3), normal(2, 4))),
     "rnn cell of one": ("RNNCell", (3, 4), {}, (normal(3),)),
     "gru cell of one": ("GRUCell", (3, 4), {}, (normal(3), normal(4))),
+    # bags, lazy modules, many classes
+    "bag of means": ("EmbeddingBag", (5, 3), {}, (INTEGERS,)),
+    "bag of sums": ("EmbeddingBag", (5, 3), {"mode": "sum", "padding_idx": 3}, (INTEGERS,)),
+    "bag of maxima": ("EmbeddingBag", (5, 3), {"mode": "max", "padding_idx": -4}, (INTEGERS,)),
+    "bag of runs": ("EmbeddingBag", (5, 3), {}, (INTEGERS.ravel(), np.array([0, 2, 2, 5]))),
+    "bag of runs to the last": (
+        "EmbeddingBag",
+        (5, 3),
+        {"mode": "sum", "include_last_offset": True},
+        (INTEGERS.ravel(), np.array([0, 2, 6]), normal(6)),
+    ),
+    "bag of limited rows": ("EmbeddingBag", (5, 3), {"max_norm": 0.5}, (INTEGERS,)),
+    "lazy linear": ("LazyLinear", (3,), {}, (normal(2, 5, 4),)),
+    "lazy conv1d": ("LazyConv1d", (4, 3), {"stride": 2}, (normal(2, 3, 8),)),
+    "lazy conv2d": ("LazyConv2d", (4, 3), {"padding": 1, "groups": 2}, (normal(2, 2, 6, 5),)),
+    "lazy conv3d": ("LazyConv3d", (3, 2), {"bias": False}, (normal(2, 4, 4, 4),)),
+    "lazy transposed 1d": ("LazyConvTranspose1d", (2, 3), {"stride": 2}, (normal(2, 3, 4),)),
+    "lazy transposed 2d": ("LazyConvTranspose2d", (2, 3), {"groups": 2}, (normal(1, 4, 3, 3),)),
+    "lazy transposed 3d": ("LazyConvTranspose3d", (2, 2), {}, (normal(1, 2, 2, 3, 2),)),
+    "lazy batch norm 1d": ("LazyBatchNorm1d", (), {"momentum": 0.3}, (normal(6, 4),)),
+    "lazy batch norm 2d": ("LazyBatchNorm2d", (), {}, (normal(2, 3, 4, 4),)),
+    "lazy batch norm 3d": ("LazyBatchNorm3d", (), {"affine": False}, (normal(2, 2, 2, 3, 2),)),
+    "lazy instance norm 1d": ("LazyInstanceNorm1d", (), {"affine": True}, (normal(2, 3, 5),)),
+    "lazy instance norm 2d": ("LazyInstanceNorm2d", (), {}, (normal(2, 3, 4, 4),)),
+    "lazy instance norm 3d": (
+        "LazyInstanceNorm3d",
+        (),
+        {"track_running_stats": True},
+        (normal(2, 2, 2, 3, 2),),
+    ),
+    "adaptive softmax": (
+        "AdaptiveLogSoftmaxWithLoss",
+        (16, 12, [3, 7]),
+        {"div_value": 2.0},
+        (normal(6, 16), np.array([0, 2, 3, 6, 7, 11])),
+    ),
+    "adaptive softmax of one": (
+        "AdaptiveLogSoftmaxWithLoss",
+        (16, 12, [5]),
+        {"head_bias": True},
+        (normal(16), np.array(8)),
+    ),
     # attention
     "attention with learned keys": (
         "MultiheadAttention",
@@ -449,6 +492,8 @@ class Library:
         """Results, gradients and buffers of a module by label, and the keys of its state."""
         kind, args, options, inputs = CASES[name]
         module = getattr(self.nn, kind)(*args, **options)
+        if kind.startswith("Lazy"):
+            module(*[self.tensor(x, False) for x in inputs])
         keys = list(module.state_dict())
         module.load_state_dict({k: self.tensor(v, False) for k, v in self._weights(module).items()})
         trained = 1 if kind.endswith("Loss") else len(inputs)  # targets have no gradient
@@ -467,6 +512,17 @@ class Library:
         for i, f in enumerate(flat(module(*given))):
             done[f"evaluated {i}"] = np.array(self.array(f))
         return done, keys
+
+    def labelled(self, reduction: str) -> Any:
+        """CTC losses and the gradient of scores: log-probabilities have another in torch."""
+        labels = np.array([[1, 1, 2, 2], [4, 1, 3, 4], [2, 3, 1, 1]])
+        scores = self.tensor(normal(9, 3, 5), True)
+        loss = self.nn.CTCLoss(reduction=reduction)
+        times, counts = [np.array(v) for v in ((9, 6, 4), (3, 4, 0))]
+        given = [self.tensor(v, False) for v in (labels, times, counts)]
+        found = loss(scores.log_softmax(2), *given)
+        (found * found).sum().backward()
+        return np.concatenate([self.array(t).ravel() for t in (found, scores.grad)])
 
     def _weights(self, module: Any) -> dict[str, Any]:
         """The same on both sides: numbers from the place of each key."""
@@ -514,6 +570,7 @@ def everything(library: Library) -> dict[str, Any]:
         arrays, keys = library.module(name)
         found[f"{name}|keys"] = np.frombuffer("\n".join(keys).encode(), np.uint8)
         found |= {f"{name}|{label}": value for label, value in arrays.items()}
+    found |= {f"labels {how}": library.labelled(how) for how in REDUCTIONS}
     found |= {f"optimizer {name}": library.trained(name) for name in OPTIMIZERS}
     found |= {f"schedule {name}": library.rates(name) for name in SCHEDULES}
     return found

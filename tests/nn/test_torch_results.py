@@ -27,6 +27,11 @@ def test_modules_equal_torch(name: str) -> None:
         close(found[label], value, 2e-4, 2e-5, f"{name}: {label}")
 
 
+@pytest.mark.parametrize("how", cases.REDUCTIONS)
+def test_losses_of_label_sequences_equal_torch(how: str) -> None:
+    close(OURS.labelled(how), TORCH[f"labels {how}"], 1e-5, 1e-6, how)
+
+
 @pytest.mark.parametrize("name", cases.OPTIMIZERS)
 def test_optimizers_equal_torch(name: str) -> None:
     atol = ORTHOGONAL if name.startswith("muon") else 1e-6

@@ -16,7 +16,6 @@ DTYPES: dict[tuple[str, str], str] = {
 
 # (name, form): why it is not offered
 LEFT_OUT: dict[tuple[str, str], str] = {
-    ("ctc_loss", "f"): "a recurrence over time with run-time lengths",
     ("embedding_bag", "t"): "what nn.functional.embedding_bag is built on; it gives four results",
     ("max_pool1d_with_indices", "t"): "nn.functional has it",
     ("multi_head_attention_forward", "f"): "nn.MultiheadAttention does it",

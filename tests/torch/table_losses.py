@@ -133,6 +133,17 @@ add("triplet_margin_loss", x(3, 4), x(3, 4), x(3, 4), 0.5, 1, 1e-6, True, **F)
 add("triplet_margin_with_distance_loss", x(3, 4), x(3, 4), x(3, 4), margin=0.5, swap=True, **F)
 add("soft_margin_loss", x(3, 2), x(3, 2, grad=False), **F)
 
+_LABELS = ids(1, 1, 2, 4, 3, 3, 2, 2, 1, shape=(3, 3))
+_SCORES = x(6, 3, 5, low=-3, high=0)
+for how in ("mean", "sum", "none"):
+    add("ctc_loss", _SCORES, _LABELS, ids(6, 5, 6), ids(3, 2, 3), reduction=how, _grad=False, **F)
+    add("ctc_loss", _SCORES, _LABELS, (6, 2, 0), (3, 3, 0), 4, how, _grad=False, **F)
+    add("ctc_loss", _SCORES, _LABELS, (6, 2, 4), (3, 3, 2), 0, how, True, _grad=False, **F)
+add("ctc_loss", _SCORES, ids(1, 2, 2, 3, 1), ids(6, 6, 3), ids(2, 0, 3), _grad=False, **F)
+add("ctc_loss", x(6, 5), ids(1, 1, 2), ids(6, shape=()), ids(3, shape=()), _grad=False, **F)
+add("ctc_loss", x(6, 5), ids(1, 1, 2), (6,), (3,), 0, "none", _grad=False, **F)
+add("ctc_loss", _SCORES, pos(3, 3, low=1, high=4), (6, 6, 6), (3, 3, 3), _grad=False, **F)
+
 # -- refused -----------------------------------------------------------------------------------
 
 for name in (
@@ -163,4 +174,10 @@ bad("huber_loss", x(3), x(3), "mean", -1.0, **F)
 bad("smooth_l1_loss", x(3), x(3), beta=-1.0, **F)
 bad("poisson_nll_loss", x(3), x(3), reduction="no", **F)
 bad("hinge_embedding_loss", x(3), x(4), **F)
+bad("ctc_loss", _SCORES, _LABELS, (6, 6), (3, 3, 3), **F)
+bad("ctc_loss", _SCORES, _LABELS, (7, 6, 6), (3, 3, 3), **F)
+bad("ctc_loss", _SCORES, _LABELS, (6, 6, 6), (4, 3, 3), **F)
+bad("ctc_loss", _SCORES, _LABELS, (6, 6, 6), (3, 3, 3), 5, **F)
+bad("ctc_loss", _SCORES, _LABELS, (6, 6, 6), (3, 3, 3), reduction="no", **F)
+bad("ctc_loss", _SCORES, ids(1, 2, 3, 4), (6, 6, 6), (3, 3, 3), **F)
 bad("mse_loss", x(3), **F)
