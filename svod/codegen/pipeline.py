@@ -27,6 +27,7 @@ from svod.optimize.graph import evaluations, renumber
 from svod.optimize.heuristics import optimize
 from svod.optimize.machine import Machine
 from svod.optimize.opts import CORE, Opt
+from svod.optimize.rows import place_rows
 from svod.schedule.rangeify import rangeify
 
 
@@ -94,6 +95,12 @@ _machine_ops = _checks(shared_loops=True, lowered=True)
 PASSES: tuple[Pass, ...] = (
     Pass("rangeify", _rangeify, _loops, "movement ops become index arithmetic over loops"),
     Pass("optimize", _optimize, _copied_loops, "choose lanes, register tile, unrolling, threads"),
+    Pass(
+        "rows",
+        _graph_only(place_rows),
+        _copied_loops,
+        "what a pass over a row keeps for the next lies where the result goes",
+    ),
     Pass("expand", _graph_only(expand), _copied_loops, "UPCAST and UNROLL axes become copies"),
     Pass("vectorize", _vectorize, _copied_loops, "the LANE axis becomes real vectors"),
     Pass("separate", _graph_only(separate_loops), _copied_loops, "one loop is at one place"),

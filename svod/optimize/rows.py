@@ -2,14 +2,18 @@
 
 ``softmax`` needs exp(x - max) for its sum and again for its result. The pass that sums also
 stores it in scratch memory of the row; the last pass reads it back instead of computing it.
+Once all opts are applied, the memory of the result may serve as that scratch memory.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import LocalArg
 from svod.ir.node import UOp, make
+from svod.ir.symbolic import add, sub
 from svod.optimize.graph import extent, replace_all
 
 HEAVY = frozenset(range(O.EXP, O.ERF + 1)) | frozenset(range(O.EXPM1, O.ATANH + 1)) | {O.POW}
@@ -40,6 +44,78 @@ def keep_rows(sink: UOp) -> UOp:
             end = make(O.END, dt.void, (store, *end.src[1:]))
             number += 1
     return make(O.SINK, dt.void, (end,))
+
+
+def place_rows(sink: UOp) -> UOp:
+    """The kernel with rows kept where the result goes, if the last pass reads nothing else there.
+
+    Memory is then fetched while there is much to compute, not in a pass that only stores.
+    """
+    nodes = sink.toposort()
+    memories = [n for n in nodes if n.op == O.DEFINE_LOCAL]
+    if len(memories) != 1:
+        return sink
+    (memory,) = memories
+    ready = [n for n in nodes if n.op == O.AFTER and n.src[0] is memory]
+    row = _row_of(sink, ready[0]) if len(ready) == 1 else None
+    if row is None:
+        return sink
+    places = [n for n in nodes if n.op == O.INDEX and n.src[0] is memory]
+    filled = replace_all(ready[0], {p: _moved(p, row.memory, row) for p in places})
+    full = make(O.AFTER, row.memory.dtype, (row.memory, *filled.src[1:]))
+    reads = [n for n in nodes if n.op == O.INDEX and n.src[0] is ready[0]]
+    return replace_all(sink, {r: _moved(r, full, row) for r in reads})
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Where the row of a result is."""
+
+    memory: UOp
+    start: UOp  # offset of its first element
+    outer: tuple[UOp, ...]  # the loops around it
+
+
+def _moved(place: UOp, memory: UOp, row: _Row) -> UOp:
+    offset = add(row.start, place.src[1])
+    return make(O.INDEX, place.dtype, (memory, offset, *place.src[2:]), place.arg)
+
+
+def _row_of(sink: UOp, ready: UOp) -> _Row | None:
+    """The row that all stores finish and that ``ready`` waits for.
+
+    Every step of the loops around it must fill it once and finish all of it: a row that is filled
+    again overwrites results.
+    """
+    found = {_row_finished(end, ready) for end in sink.src}
+    row = found.pop()
+    if found or row is None:
+        return None
+    return row if all(fill.ranges <= set(row.outer) for fill in ready.src[1:]) else None
+
+
+def _row_finished(end: UOp, ready: UOp) -> _Row | None:
+    store, *loops = end.src
+    if store.op != O.STORE or store.arg is not None:
+        return None
+    place, value = store.src
+    loads = [n for n in value.toposort() if n.op == O.LOAD]
+    kept = [n for n in loads if n.src[0].src[0] is ready]
+    columns = {n.src[0].src[1] for n in kept}
+    if len(columns) != 1 or len(place.src) != 2 or place.src[0].op != O.PARAM:
+        return None
+    (column,) = columns
+    start = sub(place.src[1], column)
+    outer = tuple([r for r in loops if r in start.ranges])
+    inner = set(loops[len(outer) :])
+    # A core that finishes a part of the row would fill all of it.
+    is_whole = not any(n.op == O.DEFINE_VAR for n in column.toposort())
+    is_inside = is_whole and tuple(loops[: len(outer)]) == outer and column.ranges <= inner
+    # Of what else is read here, the result may be replacing the element.
+    others = any(not n.ranges.isdisjoint(inner) for n in loads if n not in kept)
+    if not is_inside or others or ready.dtype is not value.dtype:
+        return None
+    return _Row(place.src[0], start, outer)
 
 
 def _shared(result: UOp, reduction: UOp, column: UOp) -> UOp | None:

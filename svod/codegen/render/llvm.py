@@ -211,7 +211,7 @@ class LLVMRenderer:
         op = node.op
         if op in (O.CONST, O.PARAM, O.INDEX, O.DEFINE_LOCAL) or node in self.names:
             return
-        if op == O.AFTER and node.src[0].op == O.DEFINE_LOCAL:
+        if op == O.AFTER and node.src[0].op in (O.PARAM, O.DEFINE_LOCAL):
             return
         if op == O.STORE:
             self._store(node)
