@@ -47,6 +47,7 @@ _LAZY = {
     "knobs": ("svod.base.knobs", "knobs"),
     "linalg": ("svod.tensor.linalg", ""),
     "special": ("svod.tensor.special_functions", ""),
+    "fft": ("svod.tensor.fft", ""),
     "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
     "errors": ("svod.base.errors", ""),
     "nn": ("svod.nn", ""),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from svod.base.errors import GraphError
 from svod.codegen.strided import ShuffledLoads
+from svod.codegen.strided_stores import shuffled_stores
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
@@ -39,7 +40,9 @@ def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
     shuffled = ShuffledLoads(order if vector_bytes else (), vector_bytes, vector_value)
     for node in order:
         done[node] = shuffled.vector(node) or _vector_form(node, done)
-    return done[sink]
+    if not vector_bytes:
+        return done[sink]
+    return make(O.SINK, dt.void, tuple(shuffled_stores(sink.src, done, vector_bytes)))
 
 
 def broadcast(node: UOp, lanes: int) -> UOp:

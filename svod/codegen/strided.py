@@ -172,7 +172,7 @@ class _Made:
             for first in range(0, extent(together[0].lane), width):
                 self._take_part(together, gate, first, width, parts)
             for load, vectors in parts.items():
-                self.vectors[load] = _joined(vectors)
+                self.vectors[load] = joined(vectors)
 
     def _take_part(
         self, jumps: list[_Jump], gate: UOp, first: int, width: int, parts: dict[UOp, list[UOp]]
@@ -186,7 +186,7 @@ class _Made:
         for load, found in places.items():
             chosen = [max([i for i, start in enumerate(starts) if start <= p]) for p in found]
             lanes = [(c, p - starts[c]) for c, p in zip(chosen, found, strict=True)]
-            parts[load].append(_picked(pieces, lanes))
+            parts[load].append(picked(pieces, lanes))
 
     def _piece(self, jumps: list[_Jump], gate: UOp, start: int, width: int) -> UOp:
         """Neighbours in memory, of which only those that some load needs are read under a gate."""
@@ -222,13 +222,13 @@ class _Made:
                 continue
             parts: list[list[UOp]] = [[] for _ in run]
             for first in range(0, extent(jumps[0].lane), width):
-                columns = _transposed(
+                columns = transposed(
                     [self._row(jumps[0], run, first + i, width) for i in range(width)]
                 )
                 for part, column in zip(parts, columns, strict=False):
                     part.append(column)
             for start, part in zip(run, parts, strict=True):
-                self.vectors[by_start[start].load] = _joined(part)
+                self.vectors[by_start[start].load] = joined(part)
 
     def _row(self, jump: _Jump, run: list[int], lane: int, width: int) -> UOp:
         """What one lane needs for all columns of a run, as a vector of the full width."""
@@ -242,7 +242,7 @@ class _Made:
         return (
             row
             if len(run) == width
-            else _shuffle((row,), [*range(len(run)), *[-1] * (width - len(run))])
+            else shuffle((row,), [*range(len(run)), *[-1] * (width - len(run))])
         )
 
 
@@ -250,35 +250,35 @@ def _either(a: UOp, b: UOp) -> UOp:
     return make(O.OR, dt.bool_, (a, b))
 
 
-def _shuffle(sources: tuple[UOp, ...], lanes: Sequence[int]) -> UOp:
+def shuffle(sources: tuple[UOp, ...], lanes: Sequence[int]) -> UOp:
     dtype = sources[0].dtype.scalar.vec(len(lanes))
     return make(O.SHUFFLE, dtype, sources, tuple(lanes))
 
 
-def _picked(pieces: list[UOp], lanes: list[tuple[int, int]]) -> UOp:
+def picked(pieces: list[UOp], lanes: list[tuple[int, int]]) -> UOp:
     """A vector with each lane from a piece: two pieces at first, then one more at a time."""
     width = pieces[0].dtype.lanes
     first, *others = sorted({number for number, _ in lanes})
     value = pieces[first]
     at = [place if number == first else -1 for number, place in lanes]  # in the value so far
     if not others:
-        return _shuffle((value,), at)
+        return shuffle((value,), at)
     for other in others:
         both = [width + p if n == other else at[i] for i, (n, p) in enumerate(lanes)]
-        value = _shuffle((value, pieces[other]), both)
+        value = shuffle((value, pieces[other]), both)
         at = [-1 if lane < 0 else i for i, lane in enumerate(both)]
     return value
 
 
-def _joined(vectors: list[UOp]) -> UOp:
+def joined(vectors: list[UOp]) -> UOp:
     """Vectors of equal size one after the other."""
     while len(vectors) > 1:
         both = range(2 * vectors[0].dtype.lanes)
-        vectors = [_shuffle((a, b), both) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
+        vectors = [shuffle((a, b), both) for a, b in zip(vectors[::2], vectors[1::2], strict=True)]
     return vectors[0]
 
 
-def _transposed(rows: list[UOp]) -> list[UOp]:
+def transposed(rows: list[UOp]) -> list[UOp]:
     """The columns of a square of vectors: each step moves one bit of the row number into the lanes.
 
     The bits below 16 bytes are moved by interleaving two rows, those above by whole groups.
@@ -320,5 +320,5 @@ def _exchanged(rows: list[UOp], bit: int, halves: list[list[int]]) -> list[UOp]:
     for i in range(len(rows)):
         if not i >> bit & 1:
             pair = rows[i], rows[i | 1 << bit]
-            found[i], found[i | 1 << bit] = [_shuffle(pair, lanes) for lanes in halves]
+            found[i], found[i | 1 << bit] = [shuffle(pair, lanes) for lanes in halves]
     return found

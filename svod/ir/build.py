@@ -165,6 +165,11 @@ def _pairs() -> Any:
     return pairs
 
 
+def side_by_side(parts: Sequence[UOp], axis: int) -> UOp:
+    """Parts of one element each along an axis, in one kernel that writes all of them."""
+    return _cat(parts, axis)
+
+
 # -- movement ----------------------------------------------------------------------------------
 
 

@@ -372,4 +372,8 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return eq(src[0], src[1])
     elif op == O.AND and node.dtype is _bool and not (FALSE in src and node.shape):
         return and_(src[0], src[1])  # FALSE alone would not have the shape of a tensor
+    elif op == O.WHERE and src[0].op == O.CONST:
+        chosen = src[1] if src[0].arg else src[2]
+        if chosen.shape == node.shape:
+            return chosen
     return make(op, node.dtype, src, node.arg)

@@ -44,6 +44,7 @@ from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import extent, new_range, renumber, replace_all, stride, with_kind
 from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
+from svod.optimize.stacks import stacked_axes
 
 
 # Arguments of a BARRIER, which is a value of another thread. A shuffle takes it from the thread of
@@ -99,12 +100,14 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
     store, *loops = end.src
     ordered = store.arg == "ordered"
     serial = [r for r in loops if ordered and not _is_free(store, r)]
-    free = [r for r in loops if r not in serial]
+    stacked = [] if ordered else [r for r in stacked_axes(sink) if r in loops]
+    free = [r for r in loops if r not in serial and r not in stacked]
+    store, side = _written_out(store, stacked)
     if not free:
         first = eq(special("l0", 32), ZERO)  # one thread of one warp
-        return make(O.END, dt.void, (_gated(store, first), *serial))
+        return make(O.END, dt.void, (_gated(store, first), *serial, *side))
     store = _unrolled(store)
-    lanes = 1 if ordered else _output_lanes(store, free)
+    lanes = 1 if ordered or side else _output_lanes(store, free)
     lane = new_range(sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
     axes = [(r, r.src[0]) for r in free]
     if lanes > 1:
@@ -128,7 +131,16 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
         values[kept] = add(mul(values[kept], copies), copy)
         rest.insert(0, copy)
     store = _gated(replace_all(store, values), inside)
-    return make(O.END, dt.void, (store, *serial, *rest))
+    return make(O.END, dt.void, (store, *serial, *rest, *side))
+
+
+def _written_out(store: UOp, axes: list[UOp]) -> tuple[UOp, list[UOp]]:
+    """Values side by side are copies of one thread; the last few that touch are one vector."""
+    kinds = dict.fromkeys(axes, AxisKind.UPCAST)
+    if axes and stride(store.src[0], axes[-1]) == 1 and extent(axes[-1]) in (2, 4):
+        kinds[axes[-1]] = AxisKind.LANE
+    mapping = {r: with_kind(r, kind) for r, kind in kinds.items()}
+    return replace_all(store, mapping), list(mapping.values())
 
 
 def _unrolled(store: UOp) -> UOp:

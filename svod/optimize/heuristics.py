@@ -19,6 +19,7 @@ from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import MAX_STEP, MIN_RUN, Machine
 from svod.optimize.opts import Opt
 from svod.optimize.rows import HEAVY, keep_rows
+from svod.optimize.stacks import stacked_axes
 
 __all__ = ["merge_adjacent", "optimize"]
 
@@ -55,7 +56,8 @@ class _Shape:
 
     def __init__(self, sink: UOp) -> None:
         self.end = sink.src[0]
-        self.outputs = list(self.end.src[1:])
+        self.outputs = [r for r in self.end.src[1:] if r.arg.kind is AxisKind.LOOP]
+        self.copied = [r for r in self.end.src[1:] if r.arg.kind is AxisKind.UPCAST]
         self.nodes = list(depth_first(sink))
         self.reductions = [n for n in self.nodes if n.op == O.REDUCE]
         self.indices = [n for n in self.nodes if n.op == O.INDEX]
@@ -83,6 +85,18 @@ class _Shape:
             for n in node.src[0].toposort():
                 if n.op == O.INDEX:
                     self.turns[n] = max(count, self.turns.get(n, 0))
+
+    def store_gap(self, lane: UOp, width: int) -> float:
+        """What a store that jumps from lane to lane costs: less where copies lie between lanes."""
+        index = self.store.src[0]
+        between = 1
+        for r in sorted(self.copied, key=lambda r: stride(index, r) or 0):
+            if stride(index, r) == between:
+                between *= extent(r)
+        step = stride(index, lane) or 0
+        if step == between and step <= MAX_STEP:
+            return 1.0 / width
+        return 1.5 if between >= MIN_RUN else 3.0
 
     def conflict(self, a: UOp, b: UOp) -> bool:
         return any(a in n.ranges and b in n.ranges for n in self.nodes)
@@ -133,7 +147,9 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
                 size = extent(used[0])
                 total += count * (-(-size // width)) / size
             else:
-                gap = 3.0 if node is shape.store.src[0] else 1.5
+                gap = 1.5
+                if node is shape.store.src[0]:
+                    gap = shape.store_gap(used[0], width)
                 total += max(count, turns.get(node, 0) / MAX_ROWS) * gap
     return total, own
 
@@ -159,6 +175,9 @@ def choose_plain(nest: Nest) -> None:
     if keep_rows(nest.sink) is not nest.sink:
         nest.apply(Opt("KEEP", nest.sink.src[0].src[-1].arg.id))
     machine, shape = nest.machine, _Shape(nest.sink)
+    if stacked := stacked_axes(nest.sink):
+        nest.apply(*[Opt("UPCAST", r.arg.id, extent(r)) for r in stacked])
+        shape = _Shape(nest.sink)
     best: tuple[float, UOp | None, dict[UOp, UOp]] | None = None
     for candidate in _lane_candidates(shape):
         cost, own = _lane_cost(shape, machine, candidate)

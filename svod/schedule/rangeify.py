@@ -17,7 +17,15 @@ from svod.ir.reductions import identity
 from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, lt, mul, num, sub
 from svod.schedule.collapse import collapse_reduce
 from svod.schedule.storage import axis_range, output_indices
-from svod.schedule.views import Indices, Shape, flatten, inside, node_of, source_indices
+from svod.schedule.views import (
+    Indices,
+    Shape,
+    flatten,
+    inside,
+    is_stack,
+    node_of,
+    source_indices,
+)
 
 Place = tuple[Indices, UOp]  # indices, and the gate under which they are inside the tensor
 Demand = tuple[UOp, Indices, UOp]
@@ -28,7 +36,7 @@ WIDE_SUM |= {dt.float8_e4m3: dt.float32, dt.float8_e5m2: dt.float32}
 
 def rangeify(body: UOp) -> UOp:
     """The loop form of one kernel."""
-    lowering = _Lowering()
+    lowering = _Lowering(any(n.op == O.REDUCE_AXIS for n in body.toposort()))
     ends = []
     for item in body.src:
         if item.op == O.SCATTER:
@@ -39,8 +47,9 @@ def rangeify(body: UOp) -> UOp:
 
 
 class _Lowering:
-    def __init__(self) -> None:
+    def __init__(self, reduces: bool) -> None:
         self.values: dict[Demand, UOp] = {}
+        self.reduces = reduces
         self.reduce_count = 0
 
     def store(self, item: UOp) -> UOp:
@@ -141,6 +150,8 @@ class _Lowering:
         children = []
         gates = []
         start = 0
+        # Single elements are inside wherever the loop stands, and it will be written out.
+        is_free = not self.reduces and is_stack(node, indices)
         for s in node.src:
             stop = start + s.shape[axis]
             first, end = node_of(start), node_of(stop)
@@ -148,7 +159,7 @@ class _Lowering:
             if s.shape[axis] != 0 and valid is not FALSE:
                 place = list(indices)
                 place[axis] = ZERO if s.shape[axis] == 1 else sub(indices[axis], first)
-                children.append((s, tuple(place), and_(gate, valid)))
+                children.append((s, tuple(place), gate if is_free else and_(gate, valid)))
                 gates.append(lt(indices[axis], end))
             start = stop
         extra[node, indices, gate] = tuple(gates)

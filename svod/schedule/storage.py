@@ -25,7 +25,7 @@ from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order, outer_sources
 from svod.ir.symbolic import ZERO
 from svod.schedule.attention import Whole
-from svod.schedule.views import Indices, Shape, node_of, source_indices
+from svod.schedule.views import Indices, Shape, is_stack, node_of, source_indices
 
 # Work units: about one vector instruction's share of one element.
 WEIGHT: dict[int, float] = dict.fromkeys(O.ELEMENTWISE, 1.0)
@@ -92,6 +92,7 @@ def decide_storage(
     places = _Places()
     uses: dict[UOp, list[Use]] = {}
     stored: set[UOp] = set()
+    reducing = _reducing(order)
     contraction_in: set[UOp] = set()
     reduce_numbers: dict[UOp, int] = {}
 
@@ -123,11 +124,11 @@ def decide_storage(
         if here is None or node in whole.roots:
             continue
         if op in O.MOVEMENT or op == O.CAT or op == O.GATHER:
-            if len(here) > MAX_USES and op != O.CAT:
+            if len(here) > MAX_USES and op != O.CAT and _overlap(node, here, places):
                 # Many windows into one value: store what they look into.
                 here = [start(node)] if _worth_storing(node, facts) else here
             for root, indices, nest in here:
-                _use_sources(node, root, indices, nest, use, places)
+                _use_sources(node, root, indices, nest, use, places, reducing)
             continue
         if node in held.values:
             merged = _placed_in_band(here)
@@ -229,10 +230,21 @@ class _Places:
 
 
 def _use_sources(  # type: ignore[no-untyped-def]
-    node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...], use, places: _Places
+    node: UOp,
+    root: UOp,
+    indices: Indices,
+    nest: tuple[UOp, ...],
+    use,
+    places: _Places,
+    reducing: Set[UOp],
 ) -> None:
     if node.op == O.CAT:
-        for s in node.src:  # positions differ by an offset along the axis; loops are the same
+        if is_stack(node, indices) and node not in reducing:
+            counter = indices[node.arg]
+            inner = tuple([ZERO if i is counter else i for i in indices])
+            indices, nest = inner, tuple([r for r in nest if r is not counter])
+        for s in _reached(node, indices):
+            # Positions differ by an offset along the axis; loops are the same.
             use(s, root, indices, nest)
     elif node.op == O.GATHER:
         lead = len(node.src[1].shape)
@@ -246,6 +258,30 @@ def _use_sources(  # type: ignore[no-untyped-def]
         use(node.src[0], root, places.source(node, indices), nest)
 
 
+def _reached(node: UOp, indices: Indices) -> tuple[UOp, ...]:
+    """The parts of a CAT that indices look at: one where the place along its axis is a number."""
+    place = indices[node.arg]
+    if place.op == O.CONST:
+        start = 0
+        for s in node.src:
+            start = start + s.shape[node.arg]
+            if isinstance(start, UOp):
+                break
+            if place.arg < start:
+                return (s,)
+    return node.src
+
+
+def _reducing(order: list[UOp]) -> set[UOp]:
+    """Nodes with a reduction in what they are computed from, as far as nothing is stored."""
+    found: set[UOp] = set()
+    for node in order:
+        is_one = node.op == O.REDUCE_AXIS
+        if is_one or (node.op not in EFFECTS and not found.isdisjoint(node.src)):
+            found.add(node)
+    return found
+
+
 def _placed(uses: list[Use], places: _Places) -> list[Use]:
     """Each use with only the loops around it that its indices need; equal ones merged."""
     merged: list[Use] = []
@@ -254,6 +290,12 @@ def _placed(uses: list[Use], places: _Places) -> list[Use]:
         if entry not in merged:
             merged.append(entry)
     return merged
+
+
+def _overlap(node: UOp, uses: list[Use], places: _Places) -> bool:
+    """Whether uses evaluate a value more often than it has elements."""
+    counts = [_evaluations(nest) for _, _, nest in _placed(uses, places)]
+    return sum(counts) > elements(node.shape)
 
 
 def _placed_in_band(uses: list[Use]) -> list[Use]:
@@ -293,7 +335,7 @@ def _must_store(node: UOp, uses: list[Use], facts: _Work, contraction_in: set[UO
         return False
     if work <= LOAD_COST:
         return False  # a load would cost as much
-    if len(uses) > MAX_USES:
+    if len(uses) > MAX_USES and sum(counts) > size:
         return True
     if len(uses) > 1 and node in facts.carries:
         return True  # the contraction is stored anyway: store it finished

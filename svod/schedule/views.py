@@ -143,3 +143,11 @@ def inside(value: UOp, index: UOp, size: UOp) -> UOp:
     # As a signed number an unsigned one past the middle is below zero.
     signed = make(O.CAST, dt.int64, (value,))
     return and_(make(O.LE, dt.bool_, (const(0, dt.int64), signed)), gate)
+
+
+def is_stack(node: UOp, indices: Indices) -> bool:
+    """Whether a CAT puts single elements side by side along a loop of its own.
+
+    The loop is written out, so that what the elements share is computed once for all of them.
+    """
+    return indices[node.arg].op == O.RANGE and all(s.shape[node.arg] == 1 for s in node.src)

@@ -43,7 +43,7 @@ _ARITHMETIC = (
     "add sub mul multiply subtract rsub neg negative positive square lerp addcmul eq ne "
     "not_equal equal logical_and logical_or logical_xor logical_not deg2rad rad2deg sum mean "
     "any all count_nonzero cumsum trace nansum nanmean matmul dot mm bmm mv addmm addmv addr "
-    "baddbmm addbmm linear outer ger inner tensordot kron cross matrix_power"
+    "baddbmm addbmm linear outer ger inner tensordot kron cross matrix_power stft istft"
 )
 ALLOWED = frozenset(f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC}".split())
 _OPERATORS = {  # of real numbers only

@@ -28,6 +28,7 @@ _SPELLINGS = (
     ("dims", "axes"),
     ("dims", "axis"),
     ("axes", "dims"),
+    ("axes", "dim"),
 )
 _CAUSED = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError)
 _API = ("svod.tensor", "svod.nn", "svod.dtype", "svod.ir.build", "svod.ir.node", "svod.frontend")

@@ -50,6 +50,7 @@ from svod.tensor.registry import buffer_of, own_memory, register
 from svod.tensor.scattering import Scattering
 from svod.tensor.sorting import Sorting
 from svod.tensor.special import Special
+from svod.tensor.spectral import Spectral
 from svod.tensor.statistics import Statistics
 from svod.tensor.unary import Unary
 from svod.tensor.unpooling import Unpooling
@@ -95,6 +96,7 @@ class Tensor(
     Losses,
     Margins,
     Distances,
+    Spectral,
     Creation,
     Random,
     Autograd,

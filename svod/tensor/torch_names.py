@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from svod.tensor import assembly, ctc, distances, noise, numeric, special, statistics, unpooling
+from svod.tensor import (
+    assembly,
+    ctc,
+    distances,
+    noise,
+    numeric,
+    special,
+    spectral,
+    statistics,
+    unpooling,
+)
 from svod.tensor.core import spelled
 from svod.tensor.forwards import forward
 from svod.tensor.tensor import Tensor
@@ -99,6 +109,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pdist": distances.pdist,
     "bilinear": unpooling.bilinear,
     "ctc_loss": ctc.ctc_loss,
+    "stft": spectral.stft,
+    "istft": spectral.istft,
     "polygamma": special.polygamma,
     "promote_types": numeric.promote_types,
     "real": real,

@@ -22,11 +22,13 @@ _PLAIN = set(dir(object)) | {"__buffer__", "__module__", "__dict__", "__weakref_
 
 
 def _functions() -> list[tuple[str, Any, Any]]:
-    spaces = [("", strict, svod), ("linalg.", strict.linalg, svod.linalg)]
+    spaces = [("", strict, svod), ("linalg.", strict.linalg, svod.linalg),
+              ("fft.", strict.fft, svod.fft)]  # fmt: skip
     found = []
     for prefix, theirs, ours in spaces:
         for name in theirs.__all__:
-            if name not in _OWN | _COMPLEX and "flags" not in name and not name.startswith("__"):
+            is_left_out = name in _COMPLEX or (not prefix and name in _OWN)
+            if not is_left_out and "flags" not in name and not name.startswith("__"):
                 found.append((prefix + name, getattr(theirs, name), ours))
     members = [n for n in vars(_ARRAY) if n not in _PLAIN]
     public = [n for n in members if not n.startswith("_") or n.startswith("__")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from svod import Tensor
+from svod import Tensor, stack
 from svod.codegen.pipeline import generate
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -122,3 +122,46 @@ def test_few_columns_of_long_rows(columns: int) -> None:
 def test_windows_with_steps_and_borders(size: int, stride: int) -> None:
     image, weights = data((2, 4, 19, 28)), data((16, 4, size, size))
     check(lambda x, w: x.conv2d(w, stride=stride, padding=size // 2), image, weights)
+
+
+# -- stores ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("size", [16, 31, 64, 200])
+def test_parts_side_by_side(parts: int, size: int) -> None:
+    """Interleaved up to four, rows of a block beyond; with and without a rest."""
+    check(lambda x: stack([x * (i + 1) + x.sqrt() for i in range(parts)], -1), data((size,)) ** 2)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_parts_side_by_side_along_any_axis(axis: int) -> None:
+    check(lambda x: stack([x + 1, x * x, x - 2], axis), data((12, 40)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8", "int64", "bool"])
+def test_parts_side_by_side_of_any_dtype(dtype: str) -> None:
+    check(lambda x: stack([x, x.flip(0)], -1), data((70,), dtype))
+
+
+def test_parts_of_parts_side_by_side() -> None:
+    def pairs(x: Tensor) -> Tensor:
+        a, b = x[:, :20], x[:, 20:]
+        return stack([stack([a + b, a - b], -1), stack([a * b, b - a], -1)], 1)
+
+    check(pairs, data((9, 40)))
+    check(lambda x: stack([pairs(x), pairs(x) * 2], 0), data((9, 40)))
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m.vector_bytes} bytes")
+def test_no_scatter_is_left(machine: Machine) -> None:
+    x = floats(64, 48)
+    for parts in ([x + 1, x * x], [x + i for i in range(8)]):
+        assert "scatter" not in text(stack(parts, -1), machine)
+
+
+def test_what_parts_share_is_computed_once() -> None:
+    x = floats(1000)
+    shared = x.exp()
+    together = text(stack([shared + 1, shared - 2, shared - 3], -1))
+    assert together.count("fmul") == text(shared).count("fmul")

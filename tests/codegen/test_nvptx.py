@@ -277,3 +277,14 @@ def test_every_form_a_search_times_assembles(tmp_path: Path) -> None:
         assert len(forms) > 1
         texts += [ptx(generate_gpu(body, m)) for m in forms.values()]
     assemble(texts, tmp_path)
+
+
+def test_a_stage_of_a_transform_chooses_nothing() -> None:
+    """Values side by side are written by one thread, pairs of them as one vector."""
+    from svod import fft
+
+    z = wrap(B.complex_view(stored(4, 4096, 2).uop), "CPU")
+    texts = [ptx(code) for code in kernels(wrap(B.floats_of(fft.fft(z).uop), "CPU"))]
+    assert len(texts) == 3
+    assert not any("selp" in text or "setp" in text for text in texts)
+    assert texts[-1].count("st.global.v2") == 16

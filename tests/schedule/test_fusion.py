@@ -219,3 +219,26 @@ def test_a_schedule_lists_dependencies_before_users() -> None:
     for item in made.items:
         assert set(item.dependencies) <= seen
         seen.add(item.call.sn)
+
+
+def test_values_side_by_side_are_one_kernel() -> None:
+    """Each depends on all inputs, and they share what they are made of."""
+    x = floats(8, 64, 32)
+    parts = [x[i] for i in range(8)]
+    for _ in range(3):
+        parts = [a + b for a, b in zip(parts, parts[1:] + parts[:1], strict=True)]
+    assert kernel_count(svod.stack(parts, 1)) == 1
+
+
+def test_sums_side_by_side_are_stored() -> None:
+    x = floats(64, 256)
+    assert kernel_count(svod.stack([x.sum(1), (x * x).sum(1)], 1)) == 3
+
+
+def test_a_value_in_pieces_that_do_not_overlap_is_computed_inside() -> None:
+    x = floats(1024) * 2 + 1
+    parts = [x[i * 64 : (i + 1) * 64] for i in range(16)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total * 0.5 + part
+    assert kernel_count(total) == 1
