@@ -15,7 +15,7 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,8 @@ MAGIC = b"SVODBLOB"
 FORMAT_VERSION = 1
 SUFFIX = ".blob"
 STALE_SECONDS = 3600  # a file written aside that is older belongs to a process that died
+SIZE_NAME = ".bytes"  # the size of all entries, as the last process that looked found it
+SIZE_SECONDS = 600  # how long others believe it
 
 # The process lacks something; that says nothing about the entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -89,9 +91,9 @@ class BlobStore:
         except OSError as error:
             self._turn_off(f"is not written to: {error.strerror or error}")
             return False
+        known = self._noted_size() if self._estimate is None else self._estimate
         with self._lock:
             self.writes += 1
-            known = self._estimate
             self._estimate = None if known is None else known + size
         if known is None or known + size > self.max_bytes:
             self.prune()
@@ -103,12 +105,7 @@ class BlobStore:
 
     def entries(self) -> list[Entry]:
         """What is stored, the oldest first."""
-        found = [
-            Entry(name.removesuffix(SUFFIX), facts.st_size, facts.st_mtime)
-            for name, facts in self._files()
-            if name.endswith(SUFFIX) and not name.startswith(".")
-        ]
-        return sorted(found, key=lambda entry: (entry.modified, entry.key))
+        return _entries(self._files())
 
     def size(self) -> int:
         """The bytes all entries take on disk."""
@@ -118,10 +115,12 @@ class BlobStore:
         """Remove the oldest entries until at most `limit` bytes are left; returns the bytes freed.
 
         Without a limit `max_bytes` holds; then an eighth of it is freed beyond need, so that a
-        full store does not read its folder at every write.
+        full store does not read its folder at every write. The size is written down for other
+        processes, which need not read the folder then.
         """
-        self._remove_stale()
-        entries = self.entries()
+        files = list(self._files())
+        self._remove_stale(files)
+        entries = _entries(files)
         total = sum(entry.size for entry in entries)
         allowed = self.max_bytes if limit is None else limit
         target = self.max_bytes * 7 // 8 if limit is None else limit
@@ -134,6 +133,8 @@ class BlobStore:
                 freed += entry.size
         with self._lock:
             self._estimate = total - freed
+        if self._trusted:
+            self._note_size(total - freed)
         return freed
 
     def clear(self) -> int:
@@ -200,11 +201,35 @@ class BlobStore:
             except OSError:
                 continue  # it vanished between the listing and the look
 
-    def _remove_stale(self) -> None:
+    def _noted_size(self) -> int | None:
+        """The size that a process has written down lately, or None."""
+        path = self.folder / SIZE_NAME
+        try:
+            is_fresh = abs(time.time() - path.stat().st_mtime) < SIZE_SECONDS
+            return int(path.read_text()) if is_fresh else None
+        except (OSError, ValueError):
+            return None
+
+    def _note_size(self, size: int) -> None:
+        try:
+            atomic_write(self.folder / SIZE_NAME, str(size).encode())
+        except OSError:
+            return  # the next process reads the folder itself
+
+    def _remove_stale(self, files: Iterable[tuple[str, os.stat_result]]) -> None:
         limit = time.time() - STALE_SECONDS
-        for name, facts in self._files():
+        for name, facts in files:
             if name.startswith(TEMPORARY_PREFIX) and facts.st_mtime < limit:
                 _unlink(self.folder / name)
+
+
+def _entries(files: Iterable[tuple[str, os.stat_result]]) -> list[Entry]:
+    found = [
+        Entry(name.removesuffix(SUFFIX), facts.st_size, facts.st_mtime)
+        for name, facts in files
+        if name.endswith(SUFFIX) and not name.startswith(".")
+    ]
+    return sorted(found, key=lambda entry: (entry.modified, entry.key))
 
 
 def _unlink(path: Path) -> None:

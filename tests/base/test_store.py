@@ -196,6 +196,33 @@ def test_the_limit_holds_while_writing(tmp_path: Path) -> None:
     assert store.enabled
 
 
+def test_a_new_process_believes_the_size_that_another_wrote_down(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+    plain = BlobStore._files
+    monkeypatch.setattr(BlobStore, "_files", lambda s: looks.append(s.folder) or plain(s))
+    store.put("one", b"x" * 1000)
+    assert len(looks) == 1
+    second = BlobStore(store.folder, LIMIT)
+    assert second.put("two", b"x" * 1000) and len(looks) == 1
+    small = BlobStore(store.folder, 1500)
+    assert small.put("three", b"x" * 1000) and len(looks) == 2
+    assert [entry.key for entry in small.entries()] == ["three"]
+
+
+@pytest.mark.parametrize("note", ["age", "words"])
+def test_a_size_that_is_old_or_no_number_is_not_believed(store: BlobStore, note: str) -> None:
+    store.put("one", b"x" * 1000)
+    path = store.folder / store_module.SIZE_NAME
+    if note == "age":
+        os.utime(path, (0, 0))
+    else:
+        path.write_text("much")
+    BlobStore(store.folder, LIMIT).put("two", b"x" * 1000)
+    assert int(path.read_text()) == 2000 + 2 * HEADER.size
+
+
 def test_a_limit_of_zero_is_a_store_that_is_off(tmp_path: Path) -> None:
     store = BlobStore(tmp_path / "objects", 0)
     assert not store.enabled
