@@ -84,6 +84,7 @@ _new = object.__new__
 _frame: Callable[[int], Any] = _getframe
 _add = registry._add
 _discard = registry._discard
+_changes = registry.changes
 
 
 def set_class(cls: type[Any]) -> None:
@@ -120,6 +121,7 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
     t.uop = uop
     t._device = device
     _add(ref(t, _discard))
+    _changes[0] += 1
     if uop.origin is None and knobs.origins:
         uop.origin = line = _user_line()
         while uop.op in O.VIEWS and uop.src[0].origin is None:  # later merges may drop these

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 _live: set[ref[Any]] = set()
+changes = [0]  # counts new tensors and values given to old ones; equal counts mean no change
 _replacing = Lock()
 _serial = attrgetter("sn")
 _add = _live.add
@@ -32,6 +33,7 @@ _discard = _live.discard
 
 def register(tensor: Any) -> None:
     """Remember a tensor for as long as it lives."""
+    changes[0] += 1
     _add(ref(tensor, _discard))
 
 

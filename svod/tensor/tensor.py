@@ -46,7 +46,7 @@ from svod.tensor.patches import Patches
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
-from svod.tensor.registry import buffer_of, own_memory, register
+from svod.tensor.registry import buffer_of, changes, moved_from, own_memory, register
 from svod.tensor.scattering import Scattering
 from svod.tensor.sorting import Sorting
 from svod.tensor.special import Special
@@ -292,6 +292,7 @@ class Tensor(
             node = B.assign(target, node)
         self.uop = node
         self._device = where
+        changes[0] += 1
         return self
 
     def _written_view(self) -> tuple[UOp, UOp]:
@@ -326,7 +327,13 @@ class Tensor(
             raise ShapeError(f"an in-place result of shape {node.shape} does not fit {self.shape}")
         if _RANK[node.dtype.kind] > _RANK[self.dtype.kind]:
             raise DTypeError(f"a {node.dtype.name} result does not fit a {self.dtype.name} tensor")
-        self.uop, self._device = B.cast(node, self.dtype), value._device
+        node = B.cast(node, self.dtype)
+        if node is self.uop:
+            return self
+        if moved_from(node).op in _MEMORY:  # a copy: that memory may be written later
+            node = B.contiguous(node)
+        self.uop, self._device = node, value._device
+        changes[0] += 1
         return self
 
 

@@ -17,8 +17,8 @@ from weakref import WeakSet
 from svod.base.errors import GraphError, SvodError
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
-from svod.ir.build import floats_of
-from svod.ir.node import UOp, make
+from svod.ir.build import floats_of, new_buffer, view_as
+from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order, replaced
 
 if TYPE_CHECKING:
@@ -130,6 +130,20 @@ def without_waits(node: UOp) -> UOp:
     return node
 
 
+def without_writes(node: UOp) -> UOp:
+    """A value that a recorded function left behind, if it made assignments on the way: nobody may
+    compute it, for that would make them once more."""
+    waits = [n for n in outer_order((node,)) if n.op in (O.AFTER, O.ASSIGN)]
+    if not waits:
+        return node
+    lost: dict[UOp, UOp] = {}
+    for n in waits:
+        gone = new_buffer(elements(n.shape), n.dtype, "CPU")
+        forget((gone,))
+        lost[n] = view_as(gone, n.shape)
+    return replaced((node,), lost)[0]
+
+
 def _read_later(assigned: UOp) -> None:
     """Views of written memory show the new values from now on; what was computed keeps its own."""
     from svod.tensor.registry import live_tensors
@@ -159,9 +173,14 @@ def forget(stand_ins: Iterable[UOp]) -> None:
         _gone.add(node.arg)
 
 
+def is_gone(node: UOp) -> bool:
+    """Whether a BUFFER stood for something in a function that has been recorded."""
+    return node.arg in _gone
+
+
 def refuse_gone(node: UOp) -> None:
     """Raise for the memory of an argument outside of the function."""
-    if node.arg in _gone:
+    if is_gone(node):
         raise TracedValueError(
             "this tensor was computed from an argument of a jit function and kept outside of it: "
             "return it from the function instead"

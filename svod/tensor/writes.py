@@ -7,7 +7,7 @@ are computed together with it, for later they would read what was written. Plain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from svod.ir import ops as O
@@ -19,6 +19,8 @@ from svod.tensor.core import wrap
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
+
+MANY = 4096  # nodes remembered as harmless
 
 
 def with_writes(pending: Sequence[Tensor]) -> list[Tensor]:
@@ -46,6 +48,47 @@ def waiting() -> list[Tensor]:
     """The live tensors whose assignments have not happened yet, oldest first."""
     found = [t for t in registry.live_tensors() if floats_of(t.uop).op == O.ASSIGN]
     return sorted(found, key=lambda t: t.uop.sn)
+
+
+def overdue(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> list[Tensor]:
+    """The live tensors to realise before a plan reads and writes memory.
+
+    These are the assignments to what it reads, and what was computed from memory it writes. Nodes
+    that have nothing to do with either are remembered in ``harmless``.
+    """
+    lazy = []
+    for t in registry.live_tensors():
+        node = t.uop
+        is_memory = node.op == O.BUFFER or (node.op == O.RESHAPE and node.src[0].op == O.BUFFER)
+        if not is_memory and node.sn not in harmless:
+            lazy.append(t)
+    if not lazy:
+        return []
+    lazy.sort(key=lambda t: t.uop.sn)
+    assigned: set[UOp] = set()
+    computed: set[UOp] = set(writes)
+    lost: set[UOp] = set()
+    for node in outer_order([t.uop for t in lazy]):
+        if node.op == O.BUFFER:
+            if tracing.is_gone(node):
+                lost.add(node)
+            continue
+        for kind in (assigned, computed, lost):
+            if not kind.isdisjoint(node.src):
+                kind.add(node)
+        if node.op == O.ASSIGN and tracing.memory_of(node) in reads:
+            assigned.add(node)
+    due = []
+    for t in lazy:
+        node = t.uop
+        is_computed = node in computed and tracing.memory_of(node) not in writes
+        if (node in assigned or is_computed) and node not in lost:
+            due.append(t)
+        else:
+            harmless.add(node.sn)
+    if len(harmless) > MANY:
+        harmless.clear()
+    return due
 
 
 def _not_yet(made: list[UOp], known: list[Tensor]) -> list[Tensor]:

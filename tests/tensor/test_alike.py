@@ -284,3 +284,21 @@ def test_a_copied_module_is_trained_apart() -> None:
     np.testing.assert_array_equal(first.weight.numpy(), before)
     assert first.weight.grad is None
     assert not np.array_equal(second.weight.numpy(), before)
+
+
+@pytest.mark.parametrize("part", [slice(None), slice(1, None), slice(None, None, -1)])
+@pytest.mark.parametrize("write", ["source", "copy", "memory"])
+def test_a_copy_in_place_is_no_view(part: slice, write: str) -> None:
+    source = Tensor(START).realize()
+    wanted = START[part]
+    copy = svod.zeros(*wanted.shape).realize()
+    copy.copy_(source[part])
+    if write == "source":
+        source.assign(source + 1).realize()
+    elif write == "memory":
+        source.copyin(START + 1)
+    else:
+        copy.assign(copy + 1).realize()
+    one = 1 if write == "copy" else 0
+    np.testing.assert_array_equal(copy.numpy(), wanted + one)
+    np.testing.assert_array_equal(source.numpy(), START + 1 - one)

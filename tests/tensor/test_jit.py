@@ -87,6 +87,15 @@ def test_plain_values_are_part_of_the_signature() -> None:
         f(x, {1, 2}, "plus")
 
 
+def test_zeros_of_both_signs_are_different_values() -> None:
+    f = svod.jit(lambda x, y: x / y)
+    one = svod.ones(1)
+    assert [f(one, y).item() for y in (0.0, -0.0)] == [float("inf"), float("-inf")]
+    f(one, float("nan"))
+    f(one, float("nan"))
+    assert f.plans == 3
+
+
 def test_dtypes_are_part_of_the_signature_and_arrays_are_tensors() -> None:
     f = svod.jit(lambda x: x + 1)
     assert f(np.ones(3, np.float32)).dtype is svod.float32
@@ -248,6 +257,179 @@ def test_arguments_changed_in_place_change_for_the_caller() -> None:
     close(f(x), [2, 2, 2])
     close(f(x), [4, 4, 4])
     close(x, [2, 2, 2])
+
+
+def adding(state: Tensor) -> Any:
+    @svod.jit(state=state)
+    def add(x: Tensor) -> Tensor:
+        state.assign(state + x).realize()
+        return state.sum()
+
+    return add
+
+
+def test_values_computed_from_state_before_a_call_stay_what_they_were() -> None:
+    w = svod.ones(3).realize()
+    add = adding(w)
+    for total in (1, 2, 3):
+        before, view = w * 2, w[:2]
+        close(add(svod.ones(3)), 3 * total + 3)
+        close(before, [2 * total] * 3)
+        close(view, [total + 1] * 2)
+
+
+def test_values_computed_from_an_argument_before_it_is_changed_in_place() -> None:
+    @svod.jit
+    def grow(x: Tensor) -> Tensor:
+        x += 1
+        return x * 2
+
+    for _ in range(2):
+        x = svod.zeros(3).realize()
+        before = x - 1
+        close(grow(x), [2, 2, 2])
+        close(before, [-1, -1, -1])
+
+
+def test_assignments_that_wait_are_made_before_the_plan_runs() -> None:
+    w, scale = svod.ones(3).realize(), svod.ones(3).realize()
+    w.assign(svod.full((3,), 5.0))
+    f = svod.jit(lambda x: (w * scale * x).sum())
+    close(f(svod.ones(3)), 15)
+    w.assign(svod.full((3,), 2.0))
+    close(f(svod.ones(3)), 6)
+    scale[:1].assign(svod.full((1,), 0.0)).realize()
+    close(f(svod.ones(3)), 4)
+    part = w[:2]
+    part.assign(svod.zeros(2))
+    close(f(svod.ones(3)), 2)
+    close(w, [0, 0, 2])
+    add = adding(w)
+    add(svod.ones(3))
+    w.assign(w * 10)
+    later = w + 1
+    close(add(svod.ones(3)), 11 + 11 + 31)
+    close(later, [11, 11, 31])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.mul_(4),
+        lambda c: c.copy_(svod.full((3,), 4.0)),
+        lambda c: c.__setitem__(slice(None), 4.0),
+        lambda c: c.become(c * 4),
+    ],
+    ids=["mul", "copy", "setitem", "become"],
+)
+@pytest.mark.parametrize("is_realized", [True, False])
+def test_tensors_changed_in_place_outside_are_seen_inside(change: Any, is_realized: bool) -> None:
+    c = svod.ones(3)
+    if is_realized:
+        c.realize()
+    f = svod.jit(lambda x: (x * c).sum())
+    close(f(svod.ones(3)), 3)
+    change(c)
+    close(f(svod.ones(3)), 12)
+    close(c, [4, 4, 4])
+
+
+def test_state_changed_in_place_outside_is_still_state() -> None:
+    w = svod.ones(3).realize()
+    add = adding(w)
+    close(add(svod.ones(3)), 6)
+    w += 10
+    close(add(svod.ones(3)), 39)
+    close(add(svod.ones(3)), 42)
+    close(w, [14, 14, 14])
+
+
+def test_state_that_was_replaced_is_recorded_anew() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.count = svod.zeros(2).realize()
+
+    counter = Counter()
+
+    @svod.jit
+    def step(x: Tensor) -> Tensor:
+        counter.count.assign(counter.count + x).realize()
+        return counter.count * 1
+
+    close(step(svod.ones(2)), [1, 1])
+    counter.count = svod.full((2,), 7.0).realize()
+    close(step(svod.ones(2)), [8, 8])
+    close(counter.count, [8, 8])
+
+
+def test_state_takes_over_values_of_arguments_and_of_its_own_views() -> None:
+    w, other = svod.arange(3.0).realize(), svod.ones(3).realize()
+
+    @svod.jit(state=w)
+    def f(x: Tensor) -> Tensor:
+        w.copy_(x)
+        return w.sum()
+
+    @svod.jit(state=w)
+    def turn() -> None:
+        w.become(w.flip(0))
+
+    @svod.jit
+    def into(x: Tensor, y: Tensor) -> Tensor:
+        x.copy_(y)
+        return y * 2
+
+    for start in (1.0, 2.0):
+        x = svod.arange(start, start + 3).realize()
+        close(f(x), 3 * start + 3)
+        close(w, x)
+        turn()
+        close(w, x.flip(0))
+        into(other, x)
+        close(other, x)
+        close(x, np.arange(start, start + 3))
+
+
+def test_what_a_recording_left_behind_does_not_write_again() -> None:
+    count = svod.zeros(2).realize()
+    kept: list[Tensor] = []
+
+    @svod.jit(state=count)
+    def step() -> Tensor:
+        count.assign(count + 1)
+        kept.append(count * 3)
+        return count * 1
+
+    close(step(), [1, 1])
+    with pytest.raises(TypeError, match="return it from the function instead"):
+        kept[0].tolist()
+    close(step(), [2, 2])
+    close(count, [2, 2])
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "Adagrad"])
+def test_loaded_optimizer_state_is_used(kind: str) -> None:
+    svod.manual_seed(3)
+    net = nn.Linear(4, 2)
+    options = {"momentum": 0.9} if kind == "SGD" else {}
+    opt = getattr(nn.optim, kind)(net.parameters(), lr=0.1, **options)
+
+    @svod.jit(state=(net, opt))
+    def step(x: Tensor) -> Tensor:
+        opt.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        opt.step()
+        return loss
+
+    x = data(8, 4)
+    step(x)
+    state = opt.state_dict()
+    weights = {name: t.numpy().copy() for name, t in net.state_dict().items()}
+    wanted = [step(x).item() for _ in range(3)]
+    opt.load_state_dict(state)
+    net.load_state_dict(weights)
+    assert [step(x).item() for _ in range(3)] == wanted
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop", "Lion"])

@@ -1,0 +1,263 @@
+"""A recorded function: arguments and state are bound to its plan, and results are wrapped.
+
+The plan reads and writes memory of tensors outside of it. Before it runs, assignments that wait
+for that memory are made, and values computed from what it writes are computed. A tensor that was
+changed in place, or state that is gone, makes the record outdated: `is_current` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
+
+import numpy as np
+
+from svod.base.errors import ConfigError, DTypeError
+from svod.device.buffer import Buffer, Storage
+from svod.device.registry import get_device
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp, is_symbolic, make, maybe_sweep, note_buffers
+from svod.tensor import history, registry, tracing
+from svod.tensor.core import Core, tensor_of, wrap
+from svod.tensor.realize import realize
+from svod.tensor.trees import Form, unflatten
+from svod.tensor.writes import overdue
+
+if TYPE_CHECKING:
+    from svod.runtime.plan import ExecutionPlan
+    from svod.tensor.tensor import Tensor
+
+
+class Output(NamedTuple):
+    """A result of the function: of the plan, an argument, or something that never changes."""
+
+    port: str = ""  # of the plan
+    is_twin: bool = False  # another result of the port is a tensor of its own
+    argument: int = -1  # a leaf that is given back, or whose memory was taken over
+    value: Any = None
+    shape: tuple[Any, ...] = ()
+    size: int = 0
+    dtype: Any = None
+    device: str = ""
+    is_complex: bool = False  # shape, size and dtype are those of its pairs of floats
+
+
+class Prepared:
+    """A plan, and how arguments and results are bound to it."""
+
+    def __init__(
+        self,
+        plan: ExecutionPlan | None,
+        names: dict[int, str],
+        form: Form,
+        results: list[Output],
+        variables: dict[int, str],
+        draws: list[tuple[Any, int, Buffer]],
+        line: tuple[str, int] | None,
+        has_sizes: bool,
+        written: list[int],
+    ) -> None:
+        self._plan = plan
+        self.names = list(names.items())
+        self.form = form
+        self.results = results
+        new = {r.port: r for r in results if r.port and not r.is_twin}
+        self.fresh = [(r, get_device(r.device).allocator) for r in new.values()]
+        self.line = line
+        self.variables = list(variables.items())
+        self.has_sizes = has_sizes or any(is_symbolic(r.shape) for r in results)
+        self.written = written  # places of arguments whose memory the plan writes
+        self.draws = draws
+        self.has_drawn = bool(draws)  # recording drew for the first run
+        self.is_single = form.kind is None and form.keys == ("leaf",)
+        self.memory: Set[UOp] = frozenset()  # BUFFERs of tensors outside that the plan uses
+        self.targets: Set[UOp] = frozenset()  # of these, what it writes
+        self.outside: list[tuple[ref[Tensor], UOp, UOp]] = []  # tensor, its node, its BUFFER
+        self.harmless: set[int] = set()  # nodes that are not affected by a run
+        self.seen = -1  # how many changes of tensors there were after the last run
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        if self._plan is None:
+            raise ConfigError("jit: the function computes nothing")
+        return self._plan
+
+    def watch(self, memory: Set[UOp], targets: Set[UOp], used: Set[UOp]) -> None:
+        """Note the tensors whose memory or values the plan uses."""
+        self.memory, self.targets = memory, memory & targets
+        for t in registry.live_tensors():
+            base = tracing.memory_of(t.uop)
+            if base in memory or t.uop in used:
+                self.outside.append((ref(t), t.uop, base))
+
+    def is_current(self) -> bool:
+        """Whether the tensors outside are those that were there when the plan was made."""
+        if self.seen == registry.changes[0]:
+            return True
+        gone = []
+        for known, node, base in self.outside:
+            t = known()
+            if t is None:
+                gone.append(base)
+            elif t.uop is not node and _assigned(t) is not node:
+                return False
+        if not gone:
+            return True
+        held = {base for known, _, base in self.outside if known() is not None}
+        return all(base in held or base not in self.targets for base in gone)
+
+    def run(self, leaves: list[Any]) -> Any:
+        """Bind, run, and wrap what came out."""
+        plan = self._plan
+        made: dict[str, Tensor] = {}
+        if plan is not None:
+            bound: dict[str, Any] = {}
+            held: dict[str, Buffer] = {}
+            values: dict[str, int] = {}
+            if self.memory and self.seen != registry.changes[0]:
+                _settle(self.memory, self.targets, self.harmless)
+            changed = [leaves[p] for p in self.written if isinstance(leaves[p], Core)]
+            if changed:
+                targets = {tracing.memory_of(_realized(t).uop) for t in changed}
+                _settle(targets, targets, set())
+                for t in changed:
+                    registry.own_memory(t.uop)
+            for place, name in self.names:
+                leaf = leaves[place]
+                if isinstance(leaf, Core):
+                    node = leaf.uop
+                    if self.has_sizes and is_symbolic(node.shape):
+                        values.update(_bound_values(node.shape))
+                    bound[name] = _buffer(leaf)
+                else:
+                    bound[name] = leaf if leaf.dtype.kind != "c" else _pairs(leaf)
+            for result, allocator in self.fresh:
+                storage = Storage(result.device, result.size * result.dtype.itemsize, allocator)
+                buffer = Buffer(storage, result.size, result.dtype)
+                bound[result.port] = held[result.port] = buffer
+            for place, name in self.variables:
+                values[name] = leaves[place].src[1].arg
+            with plan._lock:
+                plan._wiring.rebind(bound)
+                if values:
+                    plan.set_vars(values)
+                if self.draws:
+                    self._draw()
+                plan.execute()
+            for result, _ in self.fresh:
+                made[result.port] = self._wrapped(result, held[result.port], values)
+            maybe_sweep()
+        if self.is_single:
+            found = self._result(self.results[0], made, leaves)
+        else:
+            found = unflatten(self.form, [self._result(r, made, leaves) for r in self.results])
+        self.seen = registry.changes[0]
+        return found
+
+    def _draw(self) -> None:
+        if self.has_drawn:
+            self.has_drawn = False
+            return
+        for generator, count, words in self.draws:
+            words.copyin(generator.words(count))
+
+    def _wrapped(self, result: Output, buffer: Buffer, values: dict[str, int]) -> Tensor:
+        node = B.new_buffer(result.size, result.dtype, result.device, buffer)
+        note_buffers((node,))
+        shape = result.shape
+        if self.has_sizes:
+            node = B.view_as(node, _with_values(shape, values))
+        elif len(shape) != 1:
+            node = make(O.RESHAPE, node.dtype, (node,), shape)
+            node._shape = shape
+        if result.is_complex:
+            node = B.complex_view(node)
+        node.origin = self.line
+        return wrap(node, result.device)
+
+    def _result(self, result: Output, made: dict[str, Tensor], leaves: list[Any]) -> Any:
+        if result.is_twin:
+            first = made[result.port]
+            return wrap(registry.twin_of(first.uop), first._device)
+        if result.port:
+            return made[result.port]
+        if result.argument >= 0:
+            given = leaves[result.argument]
+            return wrap(given.uop, given._device) if isinstance(given, Core) else tensor_of(given)
+        return result.value
+
+
+def _buffer(t: Tensor) -> Buffer:
+    """The memory of a tensor, computed now where there is none."""
+    node = B.floats_of(t.uop)
+    found: Buffer | None = node.arg.buffer if node.op == O.BUFFER else registry.buffer_of(node)
+    if found is None:
+        found = registry.buffer_of(B.floats_of(_realized(t).uop))
+        if found is None:  # a value that is no buffer even when realised, such as an empty one
+            raise DTypeError(f"jit: a tensor of shape {t.shape} has no memory")
+    return found
+
+
+def _pairs(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Complex numbers as pairs of floats, in the same memory where it is row-major."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(flat.real.dtype).reshape(*array.shape, 2)
+
+
+def _realized(t: Tensor) -> Tensor:
+    if registry.buffer_of(t.uop) is None:
+        with history.paused():
+            realize([t])
+    return t
+
+
+def _settle(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> None:
+    due = overdue(reads, writes, harmless)
+    if due:
+        with history.paused():
+            realize(due)
+
+
+def _assigned(t: Tensor) -> UOp:
+    """The node of a tensor, once an assignment that waits has been made."""
+    if B.floats_of(t.uop).op == O.ASSIGN:
+        with history.paused():
+            realize([t])
+    return t.uop
+
+
+def unbound_shape(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape over variables, without their values."""
+    from svod.schedule.sizes import replace_in_size
+
+    found = []
+    for size in shape:
+        if isinstance(size, UOp):
+            binds = {n: n.src[0] for n in size.toposort() if n.op == O.BIND}
+            size = replace_in_size(size, binds)
+        found.append(size)
+    return tuple(found)
+
+
+def _bound_values(shape: tuple[Any, ...]) -> dict[str, int]:
+    found = {}
+    for size in shape:
+        if isinstance(size, UOp):
+            for n in size.toposort():
+                if n.op == O.BIND:
+                    found[n.src[0].arg.name] = n.src[1].arg
+    return found
+
+
+def _with_values(shape: tuple[Any, ...], values: dict[str, int]) -> tuple[Any, ...]:
+    from svod.schedule.sizes import replace_in_size
+
+    found = []
+    for size in shape:
+        if isinstance(size, UOp):
+            free = [n for n in size.toposort() if n.op == O.DEFINE_VAR and n.arg.name in values]
+            size = replace_in_size(size, {n: n.bind(values[n.arg.name]) for n in free})
+        found.append(size)
+    return tuple(found)

@@ -1,0 +1,290 @@
+"""What a function of tensors does, found by calling it once: the plan, its results, its state.
+
+In: a function, and arguments of one signature. Out: a `Prepared`. The function sees tensors that
+stand for its arguments and have no values; assignments it makes become part of the plan. Tensors
+that existed before are left as they were, and the memory the plan shares with them is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from svod.base.errors import ConfigError
+from svod.device.buffer import Buffer
+from svod.ir import build as B
+from svod.ir import ops as O
+from svod.ir.node import UOp, elements, is_symbolic, make
+from svod.ir.scan import outer_order
+from svod.runtime.prepare import PortNames
+from svod.tensor import history, registry, tracing
+from svod.tensor.core import Core, tensor_of, wrap
+from svod.tensor.prepared import Output, Prepared, unbound_shape
+from svod.tensor.realize import realize, recorded_plan
+from svod.tensor.tracing import Effects, recording
+from svod.tensor.trees import Form, flatten, unflatten
+from svod.tensor.writes import waiting
+
+if TYPE_CHECKING:
+    from svod.tensor.jit import Jit
+    from svod.tensor.tensor import Tensor
+
+
+class Recorder:
+    """Calls the function once with stand-ins and makes the plan of what it did."""
+
+    def __init__(self, owner: Jit, form: Form, leaves: list[Any]) -> None:
+        self.owner = owner
+        self.form = form
+        self.nodes: dict[int, UOp] = {}  # leaf -> BUFFER that stands for it
+        self.seen: list[Any] = list(leaves)  # what the function is given
+        for place, leaf in enumerate(leaves):
+            if isinstance(leaf, (Core, np.ndarray)):
+                self._stand_in(place, leaf)
+            elif isinstance(leaf, UOp):
+                self.seen[place] = leaf.src[0]
+        self.leaves = leaves
+        self.guarded: list[UOp] = []  # memory of named state
+        self.donated = self._donated()
+
+    def _stand_in(self, place: int, leaf: Any) -> None:
+        given = tensor_of(leaf)
+        shape = unbound_shape(B.floats_of(given.uop).shape)
+        node = B.new_buffer(elements(shape), B.floats_of(given.uop).dtype, given.device)
+        self.nodes[place] = node
+        self.seen[place] = wrap(B.like(given.uop, B.view_as(node, shape)), given.device)
+
+    def _donated(self) -> list[int]:
+        parts = self.form.parts
+        if not self.owner.donate:
+            return []
+        if len(parts) == 2 and parts[1].kind is dict and parts[0].kind is tuple:
+            parts = parts[0].parts  # (args, options)
+        sizes = [_count(part) for part in parts]
+        found = []
+        for position in self.owner.donate:
+            if not 0 <= position < len(sizes):
+                raise ConfigError(f"jit: donate names argument {position} of {len(sizes)}")
+            first = sum(sizes[:position])
+            found += [n for n in range(first, first + sizes[position]) if n in self.nodes]
+        return found
+
+    def prepared(self) -> Prepared:
+        """The plan, and the memory it shares with tensors outside."""
+        found, used, written = self._recorded()
+        outside = {n for n in used if n.op == O.BUFFER}.difference(self.nodes.values())
+        if self.owner.freeze:  # other memory is constant
+            outside.intersection_update(self.guarded)
+            used = outside
+        found.watch(outside, written, used)
+        return found
+
+    def _recorded(self) -> tuple[Prepared, set[UOp], set[UOp]]:
+        state = _state_tensors(self.owner.state)
+        with history.paused():
+            realize([*state, *waiting()])
+        self.guarded = guarded = [tracing.memory_of(t.uop) for t in state]
+        before = [(t, t.uop) for t in registry.live_tensors()]
+        grads = [(t, t.grad) for t in history.leaves()]
+        effects = Effects()
+        name = getattr(self.owner.function, "__name__", "jit")
+        try:
+            with recording(name, [*self.nodes.values(), *guarded], effects=effects):
+                result = self._called()
+                outputs, form = flatten(result)
+            roots = self._effects(before, effects)
+            live = frozenset((*self.nodes.values(), *guarded)) if self.owner.freeze else None
+            found, used = self._plan(outputs, form, roots, effects, live)
+            return found, used, {tracing.memory_of(node) for node in roots}
+        finally:
+            for t, node in before:
+                if t.uop is not node and registry.buffer_node(t.uop) is None:
+                    t.uop = node
+            known = {id(t) for t, _ in before}
+            for t in registry.live_tensors():
+                if id(t) in known:
+                    continue
+                if tracing.memory_of(t.uop).op == O.BUFFER:
+                    t.uop = tracing.without_waits(t.uop)
+                else:
+                    t.uop = tracing.without_writes(t.uop)
+            for t, grad in grads:
+                t.grad = grad
+            for t in history.leaves():
+                if t.grad is not None and _reads(t.grad.uop, self.nodes.values()):
+                    t.grad = None
+            tracing.forget(self.nodes.values())
+
+    def _called(self) -> Any:
+        given = unflatten(self.form, self.seen)
+        parts = self.form.parts
+        if len(parts) == 2 and parts[1].kind is dict and parts[0].kind is tuple:
+            return self.owner.function(*given[0], **given[1])
+        return self.owner.function(*given)
+
+    def _effects(self, before: list[tuple[Tensor, UOp]], effects: Effects) -> list[UOp]:
+        """The assignments the plan makes."""
+        found = dict(effects.assigned)
+        stand_ins = set(self.nodes.values())
+        for t, old in before:
+            old, new = B.floats_of(old), B.floats_of(t.uop)
+            if new is old:
+                continue
+            if new.op == O.ASSIGN:
+                found[new] = None
+            elif tracing.without_waits(new) is old or registry.buffer_node(new) is not None:
+                continue
+            elif registry.buffer_node(old) is not None:
+                registry.own_memory(old)
+                found[B.assign(old, new)] = None
+            elif _reads(new, stand_ins):
+                raise ConfigError(
+                    f"jit: the function gives a new value to a tensor of shape {t.shape} that has "
+                    "no memory: realize() it before, or name it in state="
+                )
+        known = {id(t) for t, _ in before}
+        own = {id(t) for t in self.seen}
+        for t in registry.live_tensors():
+            if id(t) in own:
+                place = next(i for i, s in enumerate(self.seen) if s is t)
+                node = B.floats_of(t.uop)
+                start = B.view_as(self.nodes[place], node.shape)
+                if node.op == O.ASSIGN:
+                    found[node] = None
+                elif node is not start and not _is_view(node):
+                    found[B.assign(start, node)] = None  # changed in place, as without jit
+            elif id(t) not in known and B.floats_of(t.uop).op == O.ASSIGN:
+                found[B.floats_of(t.uop)] = None
+        return list(found)
+
+    def _plan(
+        self,
+        outputs: list[Any],
+        form: Form,
+        roots: list[UOp],
+        effects: Effects,
+        live: frozenset[UOp] | None,
+    ) -> tuple[Prepared, set[UOp]]:
+        pending: dict[UOp, str] = {}
+        first: dict[str, Any] = {}  # port -> the first tensor it stands for
+        results: list[Output] = []
+        devices: list[str | None] = []
+        taken: list[int] = list(self.donated)
+        places = {node: place for place, node in self.nodes.items()}
+        for value in outputs:
+            if not isinstance(value, Core):
+                results.append(Output(value=value))
+                continue
+            node = B.floats_of(value.uop)
+            own = registry.buffer_node(node)
+            if own is not None and own in places:
+                results.append(Output(argument=places[own]))
+                continue
+            if own is not None:
+                results.append(Output(value=value))
+                continue
+            match = next((p for p in taken if _fits(self.seen[p], value)), None)
+            if match is not None:
+                taken.remove(match)
+                roots.append(B.assign(B.view_as(self.nodes[match], node.shape), node))
+                results.append(Output(argument=match))
+                continue
+            stored = make(O.CONTIGUOUS, node.dtype, (node,))
+            if stored not in pending:
+                pending[stored] = f"output{len(pending)}"
+                devices.append(value._device)
+            port = pending[stored]
+            is_twin = first.setdefault(port, value) is not value
+            size = elements(node.shape)
+            results.append(
+                Output(
+                    port, is_twin, -1, None, node.shape, size, node.dtype, value.device,
+                    value.dtype.is_complex,
+                )
+            )  # fmt: skip
+        nodes = [*pending, *dict.fromkeys(roots)]
+        if not nodes:
+            return Prepared(None, {}, form, results, {}, [], None, False, []), set()
+        used = set(outer_order(nodes))
+        names = {p: f"argument{p}" for p, node in self.nodes.items() if node in used}
+        inputs = {self.nodes[p].sn: (name, self.seen_shape(p)) for p, name in names.items()}
+        ports = PortNames(inputs, [(n, s.shape) for s, n in pending.items()])
+        where = [*devices, *[None] * (len(nodes) - len(devices))]
+        tensors = [wrap(node, device) for node, device in zip(nodes, where, strict=True)]
+        if tensors[0]._device is None:
+            tensors[0]._device = self._device()
+        if live is not None:  # random words are drawn anew for every run
+            live |= {tracing.memory_of(node) for _, _, node in effects.draws}
+        plan = recorded_plan(tensors, self.owner.config, ports, live)
+        variables = {p: leaf.src[0].arg.name for p, leaf in enumerate(self.leaves)
+                     if isinstance(leaf, UOp)}  # fmt: skip
+        draws = [(g, count, _memory(node)) for g, count, node in effects.draws]
+        code = getattr(self.owner.function, "__code__", None)
+        line = None if code is None else (code.co_filename, code.co_firstlineno)
+        has_sizes = any(is_symbolic(self.seen[place].shape) for place in self.nodes)
+        targets = {tracing.memory_of(node) for node in roots}
+        written = [place for place, node in self.nodes.items() if node in targets]
+        found = Prepared(plan, names, form, results, variables, draws, line, has_sizes, written)
+        return found, used
+
+    def seen_shape(self, place: int) -> tuple[Any, ...]:
+        return unbound_shape(B.floats_of(tensor_of(self.leaves[place]).uop).shape)
+
+    def _device(self) -> str | None:
+        for place in self.nodes:
+            return str(self.seen[place].device)
+        return None
+
+
+def parts_of(state: Any) -> list[Any]:
+    if isinstance(state, dict):
+        return [part for value in state.values() for part in parts_of(value)]
+    if isinstance(state, (list, tuple)):
+        return [part for value in state for part in parts_of(value)]
+    return [state]
+
+
+def _state_tensors(state: Any) -> list[Tensor]:
+    """Tensors, and those of modules and optimizers."""
+    found: list[Any] = []
+    for part in parts_of(state):
+        if isinstance(part, Core):
+            found.append(part)
+        elif hasattr(part, "parameters") and hasattr(part, "buffers"):
+            found += [*part.parameters(), *part.buffers()]
+        elif hasattr(part, "param_groups"):
+            found += [p for group in part.param_groups for p in group["params"]]
+        else:
+            raise ConfigError(f"jit: state is tensors, modules and optimizers, not {part!r:.60}")
+    return found
+
+
+def _count(form: Form) -> int:
+    if not form.parts:
+        return 1 if form.keys == ("leaf",) else 0
+    return sum([_count(part) for part in form.parts])
+
+
+def _reads(node: UOp, memory: Iterable[UOp]) -> bool:
+    known = set(memory)
+    return any(n in known for n in outer_order((node,)))
+
+
+def _is_view(node: UOp) -> bool:
+    """Whether a node only shows memory, perhaps once it was written."""
+    while node.op in O.VIEWS:
+        node = node.src[0]
+    return node.op in (O.BUFFER, O.AFTER)
+
+
+def _fits(argument: Tensor, value: Tensor) -> bool:
+    same = argument.shape == value.shape and argument.dtype is value.dtype
+    return same and argument.device == value.device
+
+
+def _memory(node: UOp) -> Buffer:
+    found = registry.buffer_of(node)
+    assert found is not None, "random words are data"
+    return found
