@@ -111,12 +111,14 @@ class Nest:
     """A kernel with merged axes, and what has been applied to it."""
 
     __slots__ = (
-        "bands", "blocks", "is_grouped", "loops", "machine", "opts", "panels", "parts", "sink",
+        "bands", "blocks", "is_grouped", "loops", "machine", "offered", "opts", "panels", "parts",
+        "sink",
     )  # fmt: skip
 
     def __init__(self, sink: UOp, machine: Machine) -> None:
         self.sink, self.machine = sink, machine
         self.bands: Bands | None = None
+        self.offered: tuple[Opt, Bands | None] | None = None  # bands that were asked about
         self.parts: list[Nest] = []  # the stages of a kernel in bands
         self.opts: list[Opt] = []
         self.blocks: list[int] = []  # sizes of the blocks of loops
@@ -201,7 +203,7 @@ class Nest:
         if self.opts:
             return f"{opt.name} comes first"
         if opt.name == "FINISH":
-            fits = opt.amount > 0 and make_finish(self.sink, opt.axis, opt.amount) is not None
+            fits = opt.amount > 0 and self.in_bands(opt) is not None
             return "" if fits else "the kernel is no sum with as many columns at a time"
         found = find_chain(self.sink)
         if found is None:
@@ -210,7 +212,17 @@ class Nest:
             return f"bands go along axis {found.row.arg.id}"
         if opt.amount < 1:
             return "the amount is below one"
-        return "" if make_bands(self.sink, opt.amount) else "in bands of this size it is no chain"
+        return "" if self.in_bands(opt) else "in bands of this size it is no chain"
+
+    def in_bands(self, opt: Opt) -> Bands | None:
+        """The stages BAND or FINISH makes, as the first opt; built once for asking and doing."""
+        if self.offered is None or self.offered[0] != opt:
+            if opt.name == "FINISH":
+                found = make_finish(self.sink, opt.axis, opt.amount)
+            else:
+                found = make_bands(self.sink, opt.amount)
+            self.offered = opt, found
+        return self.offered[1]
 
     def _position_refusal(self, opt: Opt) -> str:
         loops = self.main().src[1:]
@@ -303,10 +315,7 @@ def _is_kind(node: UOp, kinds: tuple[AxisKind, ...]) -> bool:
 
 
 def _band(nest: Nest, opt: Opt) -> None:
-    if opt.name == "FINISH":
-        nest.bands = make_finish(nest.sink, opt.axis, opt.amount)
-    else:
-        nest.bands = make_bands(nest.sink, opt.amount)
+    nest.bands = nest.in_bands(opt)
     assert nest.bands is not None and nest.bands.result is not None
     sinks = [*[s.sink for s in nest.bands.stages], nest.bands.result]
     nest.parts = [Nest(sink, nest.machine) for sink in sinks]
