@@ -60,6 +60,8 @@ from svod.nn.transformer import (
     TransformerEncoderLayer,
 )
 
+from svod.nn import utils  # isort: skip  # built on the modules above
+
 __all__ = [
     "GRU", "LSTM", "RNN", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
     "AdaptiveLogSoftmaxWithLoss", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d", "AdaptiveMaxPool3d",
@@ -73,5 +75,5 @@ __all__ = [
     "ParameterList", "RMSNorm", "RNNCell",
     "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
     "TransformerEncoder", "TransformerEncoderLayer", "Unflatten", "functional", "inference", "init",
-    "optim", "state", *_functions, *_lazy,
+    "optim", "state", "utils", *_functions, *_lazy,
 ]  # fmt: skip

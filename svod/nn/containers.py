@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from svod.base.errors import IndexingError
+from svod.base.errors import DTypeError, IndexingError
 from svod.nn.module import Module, Parameter
 
 
@@ -39,6 +39,33 @@ class _Numbered(Module):
         self.register_module(str(len(self)), module)
         self.__dict__["_is_ready"] = False
         return self
+
+    def __delitem__(self, index: int | slice) -> None:
+        parts = list(self._modules.values())
+        if isinstance(index, int):
+            self[index]
+        del parts[index]
+        self._renumber(parts)
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Add a module before the one at a position."""
+        if not isinstance(module, Module):
+            raise DTypeError(f"only modules go in here, not a {type(module).__name__}")
+        parts = list(self._modules.values())
+        parts.insert(index, module)
+        self._renumber(parts)
+        return self
+
+    def pop(self, index: int = -1) -> Module:
+        """A module, which is then no longer inside."""
+        found: Module = self[index]
+        del self[index]
+        return found
+
+    def _renumber(self, parts: list[Module]) -> None:
+        self._modules.clear()
+        self._modules.update({str(i): part for i, part in enumerate(parts)})
+        self.__dict__["_is_ready"] = False
 
     def extend(self, modules: Iterable[Module]) -> Any:
         """Add modules at the end."""
@@ -99,6 +126,20 @@ class ModuleDict(Module):
     def __setitem__(self, name: str, module: Module) -> None:
         self.register_module(name, module)
         self.__dict__["_is_ready"] = False
+
+    def __delitem__(self, name: str) -> None:
+        self[name]
+        del self._modules[name]
+
+    def pop(self, name: str) -> Module:
+        """A module, which the dict then no longer has."""
+        found = self[name]
+        del self[name]
+        return found
+
+    def clear(self) -> None:
+        """Nothing inside."""
+        self._modules.clear()
 
     def __len__(self) -> int:
         return len(self._modules)

@@ -119,7 +119,9 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "_parameters" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__}: call super().__init__() first")
-        if isinstance(value, Parameter):
+        if isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        elif isinstance(value, Parameter):
             self._drop(name)
             self._parameters[name] = value
             self.__dict__["_is_ready"] = False

@@ -12,7 +12,10 @@ from typing import Any
 from svod.base.errors import ShapeError
 from svod.nn.layers import parameter
 from svod.nn.module import Module
+from svod.nn.packed import PackedSequence, padded, repacked
+from svod.tensor.core import tensor_of
 from svod.tensor.creation import zeros
+from svod.tensor.elementwise import select
 from svod.tensor.joining import concatenate, stack
 from svod.tensor.scan import scan
 from svod.tensor.tensor import Tensor
@@ -170,16 +173,36 @@ class _Recurrent(Module):
     def _width(self) -> int:
         return self.proj_size or self.hidden_size
 
-    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Any, state: Any = None) -> tuple[Any, Any]:
         """The hidden state at every time, and the last state of every layer."""
+        if isinstance(x, PackedSequence):
+            return self._packed(x, state)
         if x.ndim == 2:
             axis = 0 if self.batch_first else 1
             lifted = _mapped(state, lambda s: s.unsqueeze(1))
             found, last = self.forward(x.unsqueeze(axis), lifted)
             return found.squeeze(axis), _mapped(last, lambda s: s.squeeze(1))
+        if x.ndim != 3:
+            raise ShapeError(f"{type(self).__name__} of input {self.input_size}: shape {x.shape}")
+        found, last = self._layers(x.transpose(0, 1) if self.batch_first else x, state, None)
+        return found.transpose(0, 1) if self.batch_first else found, last
+
+    def _packed(self, x: PackedSequence, state: Any) -> tuple[PackedSequence, Any]:
+        """Sequences of different lengths: behind its end a sequence keeps its state."""
+        order, back = x.sorted_indices, x.unsorted_indices
+        if order is not None:
+            state = _mapped(state, lambda s: s.index_select(1, order))
+        sequence, there = padded(x)
+        found, last = self._layers(sequence, state, tensor_of(there).unsqueeze(2))
+        if back is not None:
+            last = _mapped(last, lambda s: s.index_select(1, back))
+        return repacked(found, x), last
+
+    def _layers(self, x: Tensor, state: Any, there: Tensor | None) -> tuple[Tensor, Any]:
+        """All layers over (T, N, input); ``there`` says which elements are no padding."""
         if x.ndim != 3 or x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__} of input {self.input_size}: shape {x.shape}")
-        sequence = x.transpose(0, 1) if self.batch_first else x
+        sequence = x
         count = _STEPS[self.kind][2]
         ways = 1 + bool(self.bidirectional)
         cells = self.num_layers * ways, sequence.shape[1]
@@ -193,30 +216,35 @@ class _Recurrent(Module):
             for way in range(ways):
                 place = layer * ways + way
                 suffix = f"_l{layer}" + ("_reverse" if way else "")
-                out, end = self._run(sequence, suffix, tuple([s[place] for s in start]), way == 1)
+                begin = tuple([s[place] for s in start])
+                out, end = self._run(sequence, suffix, begin, way == 1, there)
                 outputs.append(out)
                 ends.append(end)
             sequence = outputs[0] if ways == 1 else concatenate(outputs, -1)
             if layer + 1 < self.num_layers:
                 sequence = sequence.dropout(self.dropout, self.training)
         last = tuple([stack([end[i] for end in ends], 0) for i in range(count)])
-        found = sequence.transpose(0, 1) if self.batch_first else sequence
-        return found, last if count > 1 else last[0]
+        return sequence, last if count > 1 else last[0]
 
-    def _run(self, x: Tensor, suffix: str, state: State, is_backward: bool) -> tuple[Tensor, State]:
+    def _run(
+        self, x: Tensor, suffix: str, state: State, is_backward: bool, there: Tensor | None
+    ) -> tuple[Tensor, State]:
         step = _STEPS[self.kind][0]
         weight, bias = getattr(self, "weight_hh" + suffix), self._bias("bias_hh" + suffix)
         narrow = getattr(self, "weight_hr" + suffix) if self.proj_size else None
         # the inputs of all times at once: one large product instead of many small ones
         gates = x.linear(getattr(self, "weight_ih" + suffix), self._bias("bias_ih" + suffix))
 
-        def advance(state: State, now: Tensor) -> tuple[State, Tensor]:
-            new = step(now, state[0].linear(weight, bias), state, self.nonlinearity)
+        def advance(state: State, now: tuple[Tensor, ...]) -> tuple[State, Tensor]:
+            new = step(now[0], state[0].linear(weight, bias), state, self.nonlinearity)
             if narrow is not None:
                 new = (new[0].linear(narrow), *new[1:])
+            if there is not None:
+                new = tuple([select(now[1], n, s) for n, s in zip(new, state, strict=True)])
             return new, new[0]
 
-        last, outputs = scan(advance, state, gates, reverse=is_backward)
+        inputs = (gates,) if there is None else (gates, there)
+        last, outputs = scan(advance, state, inputs, reverse=is_backward)
         return outputs, last
 
     def _bias(self, name: str) -> Tensor | None:

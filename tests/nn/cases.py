@@ -7,6 +7,7 @@ compare with that file, and the file with torch where it is installed.
 from __future__ import annotations
 
 import json
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 FILE = Path(__file__).parent / "recorded" / "nn.npz"
 STEPS = 6
+RECURRENT = ("RNN", "LSTM", "GRU")
 REDUCTIONS = ("none", "mean", "sum")
 
 
@@ -361,6 +363,29 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any], tuple[Any, ...]]] =
         {"head_bias": True},
         (normal(16), np.array(8)),
     ),
+    # weights that are computed
+    "normed linear": ("utils.parametrizations.weight_norm:Linear", (4, 3), {}, (normal(2, 4),)),
+    "normed conv2d": (
+        "utils.parametrizations.weight_norm:Conv2d",
+        (2, 4, 3),
+        {"bias": False},
+        (normal(1, 2, 5, 5),),
+    ),
+    "spectral linear": (
+        "utils.parametrizations.spectral_norm:Linear",
+        (4, 3),
+        {},
+        (normal(2, 4),),
+    ),
+    "spectral transposed": (
+        "utils.parametrizations.spectral_norm:ConvTranspose2d",
+        (2, 3, 2),
+        {},
+        (normal(1, 2, 4, 4),),
+    ),
+    "older normed conv1d": ("utils.weight_norm:Conv1d", (3, 4, 3), {}, (normal(2, 3, 8),)),
+    "older spectral linear": ("utils.spectral_norm:Linear", (4, 3), {}, (normal(2, 4),)),
+    "older spectral conv2d": ("utils.spectral_norm:Conv2d", (2, 4, 3), {}, (normal(1, 2, 5, 5),)),
     # attention
     "attention with learned keys": (
         "MultiheadAttention",
@@ -491,7 +516,10 @@ class Library:
     def module(self, name: str) -> tuple[dict[str, Any], list[str]]:
         """Results, gradients and buffers of a module by label, and the keys of its state."""
         kind, args, options, inputs = CASES[name]
+        around, _, kind = kind.rpartition(":")
         module = getattr(self.nn, kind)(*args, **options)
+        if around:
+            module = attrgetter(around)(self.nn)(module)
         if kind.startswith("Lazy"):
             module(*[self.tensor(x, False) for x in inputs])
         keys = list(module.state_dict())
@@ -523,6 +551,25 @@ class Library:
         found = loss(scores.log_softmax(2), *given)
         (found * found).sum().backward()
         return np.concatenate([self.array(t).ravel() for t in (found, scores.grad)])
+
+    def packed(self, kind: str) -> dict[str, Any]:
+        """A recurrent module over sequences of different lengths."""
+        rnn = self.nn.utils.rnn
+        module = getattr(self.nn, kind)(3, 4, 2, bidirectional=True)
+        module.load_state_dict({k: self.tensor(v, False) for k, v in self._weights(module).items()})
+        x = self.tensor(normal(5, 4, 3), True)
+        state = self.tensor(normal(4, 4, 4, seed=2), True)
+        lengths = self.tensor(np.array([2, 5, 1, 4]), False)
+        given = rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+        found, last = module(given, (state, state) if kind == "LSTM" else state)
+        spread, sizes = rnn.pad_packed_sequence(found, padding_value=-1.0, total_length=6)
+        ends = flat(last)
+        sum([(t * t).sum() for t in (found.data, *ends)][1:], (found.data**2).sum()).backward()
+        done = {"packed": found.data, "sizes": found.batch_sizes, "spread": spread, "all": sizes,
+                "gradient": x.grad, "of the state": state.grad}  # fmt: skip
+        done |= {f"gradient of {k}": p.grad for k, p in module.named_parameters()}
+        done |= {f"end {i}": e for i, e in enumerate(ends)}
+        return {k: np.array(self.array(v)) for k, v in done.items()}
 
     def _weights(self, module: Any) -> dict[str, Any]:
         """The same on both sides: numbers from the place of each key."""
@@ -570,6 +617,8 @@ def everything(library: Library) -> dict[str, Any]:
         arrays, keys = library.module(name)
         found[f"{name}|keys"] = np.frombuffer("\n".join(keys).encode(), np.uint8)
         found |= {f"{name}|{label}": value for label, value in arrays.items()}
+    for kind in RECURRENT:
+        found |= {f"packed {kind}|{k}": v for k, v in library.packed(kind).items()}
     found |= {f"labels {how}": library.labelled(how) for how in REDUCTIONS}
     found |= {f"optimizer {name}": library.trained(name) for name in OPTIMIZERS}
     found |= {f"schedule {name}": library.rates(name) for name in SCHEDULES}

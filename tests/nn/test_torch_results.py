@@ -27,6 +27,12 @@ def test_modules_equal_torch(name: str) -> None:
         close(found[label], value, 2e-4, 2e-5, f"{name}: {label}")
 
 
+@pytest.mark.parametrize("kind", cases.RECURRENT)
+def test_packed_sequences_equal_torch(kind: str) -> None:
+    for label, value in OURS.packed(kind).items():
+        close(value, TORCH[f"packed {kind}|{label}"], 2e-4, 2e-5, f"{kind}: {label}")
+
+
 @pytest.mark.parametrize("how", cases.REDUCTIONS)
 def test_losses_of_label_sequences_equal_torch(how: str) -> None:
     close(OURS.labelled(how), TORCH[f"labels {how}"], 1e-5, 1e-6, how)
