@@ -14,6 +14,7 @@ from svod.dtype.convert import finfo
 from svod.ir import build as B
 from svod.tensor.core import Axis, Core, accumulator, axis_of, float_node, integer, shape_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.reductions import top_of
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -36,14 +37,14 @@ class Normalization(Core):
     def softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
         """exp(x) * (1 / sum(exp(x))) over an axis."""
         x = _wide(self if dtype is None else self.cast(dtype))
-        grown = (x - x.amax(dim, True).detach()).exp()
+        grown = (x - top_of(x, dim)).exp()
         found = grown * grown.sum(dim, True).reciprocal()
         return _narrow(found, self) if dtype is None else found.cast(dtype)
 
     def log_softmax(self: Tensor, dim: Axis = -1, dtype: Any = None) -> Tensor:
         """log(softmax(x)) without loss."""
         x = _wide(self if dtype is None else self.cast(dtype))
-        moved = x - x.amax(dim, True).detach()
+        moved = x - top_of(x, dim)
         found = moved - moved.exp().sum(dim, True).log()
         return _narrow(found, self) if dtype is None else found.cast(dtype)
 

@@ -6,7 +6,7 @@ are added up in float32. NaN wins in max and min, as in NumPy.
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import DTypeError, ShapeError
@@ -202,7 +202,7 @@ class Reductions(Core):
     def logsumexp(self: Tensor, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) without overflow."""
         x = wrap(float_node(self.uop), self._device)
-        top = x.amax(dim, True).detach()
+        top = top_of(x, dim)
         top = select(top.isfinite(), top, 0.0)
         found = (x - top).exp().sum(dim, True).log() + top
         if keepdim:
@@ -243,6 +243,16 @@ class Reductions(Core):
         """The average of the elements that are not NaN."""
         count = (~self.isnan()).sum(dim, keepdim)
         return self.nansum(dim, keepdim) / count.cast(float_node(self.uop).dtype)
+
+
+def top_of(x: Tensor, dim: Axis) -> Tensor:
+    """The largest element over axes, which stay; -inf where there is none, and no gradient."""
+    node = x.uop
+    axes = axes_of(dim, len(node.shape))
+    if 0 in [node.shape[a] for a in axes]:
+        shape = tuple([1 if i in axes else n for i, n in enumerate(node.shape)])
+        return wrap(B.broadcast_to(const(-inf, node.dtype), shape), x._device)
+    return wrap(fold(node, O.MAX, axes, True), x._device).detach()
 
 
 def _root(x: Tensor) -> Tensor:

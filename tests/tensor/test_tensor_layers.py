@@ -83,6 +83,15 @@ def test_activations_at_the_ends():
     cases.run()
 
 
+def test_softmax_over_nothing_is_empty():
+    x = svod.zeros(3, 0)
+    assert x.softmax(-1).tolist() == x.log_softmax(-1).tolist() == [[], [], []]
+    assert x.logsumexp(-1).tolist() == [-math.inf] * 3
+    assert x.logsumexp().item() == -math.inf
+    attended = svod.ones(4, 8).scaled_dot_product_attention(svod.ones(0, 8), svod.ones(0, 2))
+    assert attended.tolist() == [[0.0, 0.0]] * 4
+
+
 def test_softmax():
     x, a = pair((3, 4, 5))
     wide = a.astype(np.float64)
