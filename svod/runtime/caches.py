@@ -20,7 +20,8 @@ from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
 from svod.ir.rewrite import rewrite
 from svod.optimize.machine import Machine
-from svod.runtime.chosen import Values, chosen_loops
+from svod.optimize.opts import Opt
+from svod.runtime.chosen import Chosen, Values, chosen_loops
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.ops import CompiledKernel
 from svod.runtime.programs import (
@@ -106,6 +107,7 @@ class _Request:
     positions: tuple[int, ...]  # which argument each slot of the program is
     flops: int | None = None
     moved: int | None = None
+    choice: tuple[tuple[Opt, ...], str] | None = None  # opts, and whose they are
 
 
 def _make(
@@ -138,7 +140,7 @@ def _make(
     for key, request in zip(keys, requests, strict=True):
         kernel = found[key]
         assert kernel is not None
-        result.append(_at_positions(kernel, request.positions))
+        result.append(_as_asked(kernel, request))
     return result
 
 
@@ -159,21 +161,22 @@ def _cpu_requests(
 
     if config.strategy is Strategy.BEAM and device.runtime is not load_program:
         config = replace(config, strategy=Strategy.HEURISTIC)  # nothing runs that could be timed
-    loops = chosen_loops(bodies, optimizer_machine(device.name), config, values)
-    return [_cpu_request(*pair, device) for pair in zip(bodies, loops, strict=True)]
+    chosen = chosen_loops(bodies, optimizer_machine(device.name), config, values)
+    return [_cpu_request(*pair, device) for pair in zip(bodies, chosen, strict=True)]
 
 
-def _cpu_request(body: UOp, loops: UOp, device: Device) -> _Request:
+def _cpu_request(body: UOp, chosen: Chosen, device: Device) -> _Request:
     from svod.codegen.pipeline import work_of
 
-    name = _kernel_name(body)
+    name, loops = _kernel_name(body), chosen.loops
     flops, moved = work_of(body, loops)
     rules = device.renderer.decompositor()
     if rules is not None:
         (loops,) = rewrite((loops,), rules)
     sink, positions = compacted(loops)
     symbol = f"{name}_{sink.content_hash[:10]}"
-    return _Request(program_of(sink, "CPU", symbol), name, positions, flops, moved)
+    program = program_of(sink, "CPU", symbol)
+    return _Request(program, name, positions, flops, moved, (chosen.opts, chosen.by))
 
 
 def _kernel_name(body: UOp) -> str:
@@ -233,11 +236,15 @@ def _record(
         address=address,
         bytes_moved=request.moved,
         flops=request.flops,
+        choice=request.choice,
     )
 
 
-def _at_positions(kernel: CompiledKernel, positions: tuple[int, ...]) -> CompiledKernel:
+def _as_asked(kernel: CompiledKernel, request: _Request) -> CompiledKernel:
     """The kernel with its slots named by the positions of the call's arguments."""
+    positions = request.positions
+    if kernel.choice != request.choice:  # made for another body, which became the same loops
+        kernel = replace(kernel, choice=request.choice)
     if not positions or positions == kernel.globals:
         return kernel
     return replace(

@@ -8,6 +8,7 @@ is no entry. What a search needs is loaded only where there is one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 from svod.base.hashing import digest
@@ -22,9 +23,18 @@ Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, 
 DEFAULT_WIDTH = 4  # of a search that was asked for without a width
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The loops of a kernel, the opts that made them, and whose choice they are."""
+
+    loops: UOp
+    opts: tuple[Opt, ...]
+    by: str  # "given", "tuned", "heuristics", "nobody"
+
+
 def chosen_loops(
     bodies: Sequence[UOp], machine: Machine, config: OptimizerConfig, values: Values | None = None
-) -> list[UOp]:
+) -> list[Chosen]:
     """The loops of each body."""
     found = {body: _without_search(body, machine, config) for body in dict.fromkeys(bodies)}
     waiting = [body for body, loops in found.items() if loops is None]
@@ -35,6 +45,11 @@ def chosen_loops(
         limits = BeamConfig.from_environment(search_width(config), config.seconds)
         found.update(searched_loops(waiting, machine, limits, values))
     return [_known(found[body]) for body in bodies]
+
+
+def known_loops(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen:
+    """The loops of a body, without a search where there has been none yet."""
+    return _without_search(body, machine, config) or _heuristic(body, machine)
 
 
 def search_width(config: OptimizerConfig) -> int:
@@ -60,7 +75,7 @@ def explicit_loops(body: UOp, opts: Sequence[Opt], machine: Machine) -> UOp:
         raise OptimizeError(f"kernel {kernel_name(body)}: {problem}") from None
 
 
-def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> UOp | None:
+def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> Chosen | None:
     """The loops the tuned store knows for a kernel, from a search at least this wide."""
     if not knobs.tuned:
         return None
@@ -72,9 +87,9 @@ def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> UOp | None:
     if entry is None or entry.width < width:
         return None
     if entry.is_heuristic:
-        return _heuristic_loops(body, machine)
+        return _heuristic(body, machine)
     try:
-        return explicit_loops(body, entry.opts, machine)
+        return Chosen(explicit_loops(body, entry.opts, machine), entry.opts, "tuned")
     except OptimizeError as problem:
         debug(1, f"tuned store: the entry of {kernel_name(body)} is not used: {problem}")
         return None
@@ -88,16 +103,16 @@ def tuning_identity(machine: Machine) -> str:
     return digest(cpu_identity(), repr(machine))
 
 
-def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> UOp | None:
+def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen | None:
     """The loops of a body; None where they have to be searched for."""
     opts = _given(body, config)
     if opts is not None:
-        return explicit_loops(body, opts, machine)
+        return Chosen(explicit_loops(body, opts, machine), tuple(opts), "given")
     if config.strategy is Strategy.NONE or not knobs.optimize:
-        return plain_loops(body, machine)
+        return Chosen(plain_loops(body, machine), (), "nobody")
     if config.strategy is Strategy.BEAM:
         return tuned_loops(body, machine, search_width(config))
-    return tuned_loops(body, machine) or _heuristic_loops(body, machine)
+    return tuned_loops(body, machine) or _heuristic(body, machine)
 
 
 def _given(body: UOp, config: OptimizerConfig) -> Sequence[Opt] | None:
@@ -108,12 +123,12 @@ def _given(body: UOp, config: OptimizerConfig) -> Sequence[Opt] | None:
     return config.opts.get(kernel_name(body))
 
 
-def _heuristic_loops(body: UOp, machine: Machine) -> UOp:
+def _heuristic(body: UOp, machine: Machine) -> Chosen:
     from svod.codegen.pipeline import optimized
 
-    return optimized(body, machine)[0]
+    return Chosen(*optimized(body, machine), "heuristics")
 
 
-def _known(loops: UOp | None) -> UOp:
-    assert loops is not None
-    return loops
+def _known(found: Chosen | None) -> Chosen:
+    assert found is not None
+    return found

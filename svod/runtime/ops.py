@@ -24,6 +24,7 @@ from svod.device.launch import (
 from svod.device.spec import CORE_VARIABLE
 from svod.ir import ops as O
 from svod.ir.node import UOp, toposort
+from svod.optimize.opts import Opt
 
 CORE_ID = CORE_VARIABLE  # the runtime gives it to each worker; never set from outside
 
@@ -59,6 +60,7 @@ class CompiledKernel:
     address: int = 0  # function pointer of `void kernel(ptr bufs, ptr vals, i64 core)`, or 0
     bytes_moved: int | None = None  # estimates for the profile, at the largest sizes
     flops: int | None = None
+    choice: tuple[tuple[Opt, ...], str] | None = None  # the opts of its loops, and whose they are
     dims: LaunchDims | None = field(default=None, init=False)  # evaluated, where all are constants
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ from svod.optimize.beam import (
 )
 from svod.optimize.machine import Machine
 from svod.optimize.tuned import Entry, tuned_store
-from svod.runtime.chosen import plain_loops, tuning_identity
+from svod.runtime.chosen import Chosen, plain_loops, tuning_identity
 from svod.runtime.config import PrepareConfig
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult
 from svod.runtime.native import RecordArray, launcher
@@ -62,14 +62,16 @@ def searched_loops(
     machine: Machine,
     config: BeamConfig,
     values: Mapping[UOp, Mapping[str, int]] | None = None,
-) -> dict[UOp, UOp]:
+) -> dict[UOp, Chosen]:
     """The loops of each body, searched for one after the other."""
     given = values or {}
+    found = {}
     with WorkerPool() as pool:
-        return {
-            body: search_kernel(body, machine, config, given.get(body), pool).kernel
-            for body in bodies
-        }
+        for body in bodies:
+            result = search_kernel(body, machine, config, given.get(body), pool)
+            by = "heuristics" if result.is_heuristic else "tuned"
+            found[body] = Chosen(result.kernel, tuple(result.opts), by)
+    return found
 
 
 def search_kernel(

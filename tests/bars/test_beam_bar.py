@@ -24,4 +24,5 @@ def test_the_search_for_a_large_matmul_ends_and_never_loses(tmp_path: Path) -> N
         assert time.monotonic() - start < PATIENCE
         assert result.seconds <= result.heuristic_seconds
         assert result.tried >= 3
-        assert tuned_loops(body, machine, 2) is result.kernel
+        found = tuned_loops(body, machine, 2)
+        assert found is not None and found.loops is result.kernel

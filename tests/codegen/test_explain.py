@@ -15,17 +15,23 @@ import pytest
 
 import svod
 from svod.base.errors import EmptySchedule
+from svod.base.knobs import knobs
 from svod.codegen.explain import explain
 from svod.codegen.linearize import linearize
 from svod.codegen.pipeline import LOWERING, Choices, run_passes
 from svod.codegen.render.c import render_c
 from svod.codegen.render.expression import constant, expression
 from svod.codegen.render.nest import render_nest
+from svod.device.cpu.host import host_machine
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make, variable
 from svod.ir.text import parse
 from svod.optimize.machine import Machine
+from svod.optimize.opts import Opt
+from svod.optimize.tuned import Entry, tuned_store
+from svod.runtime.chosen import explicit_loops, known_loops, tuning_identity
+from svod.runtime.config import OptimizerConfig, Strategy
 from svod.tensor.realize import schedule_of
 from svod.tools.explain import explain as show
 from svod.tools.explain import explanation
@@ -127,6 +133,46 @@ def test_explain_of_a_plan_shows_its_kernels_and_runs_nothing() -> None:
     text = explanation(plan, code=True)
     assert text.startswith("1 call of 1 distinct kernel\n")
     assert "void add_32x32(" in text
+
+
+def opts_line(text: str) -> str:
+    return next(line for line in text.split("\n") if line.startswith("opts"))
+
+
+def test_explain_shows_the_opts_a_plan_was_made_with() -> None:
+    x = tensor(32, 32) + 1
+    lanes = (Opt("LANE", 0, 4),)
+    given, plain = OptimizerConfig(opts=lanes), OptimizerConfig(Strategy.NONE)
+    assert opts_line(explanation(x, config=given)) == "opts   LANE(axis=0, amount=4) (given)"
+    assert opts_line(explanation(x, config=plain)) == "opts   none (nobody)"
+    plan = (tensor(32, 32) + 1).prepare(config=given)
+    assert opts_line(explanation(plan)) == "opts   LANE(axis=0, amount=4) (given)"
+    assert "lane" in explanation(plan) and "lane" not in explanation(x, config=plain)
+
+
+def test_explain_shows_what_the_tuned_store_says(tmp_path: Path) -> None:
+    (body,) = bodies(tensor(16, 48) * 3)
+    with knobs.scope(cache_dir=str(tmp_path), tuned=True):
+        before = opts_line(explanation(tensor(16, 48) * 3))
+        entry = Entry((Opt("LANE", 0, 2),), 1e-6, 4)
+        tuned_store().put(body.content_hash, tuning_identity(host_machine()), entry)
+        after = opts_line(explanation(tensor(16, 48) * 3))
+    assert after == "opts   LANE(axis=0, amount=2) (tuned)" and before != after
+
+
+@pytest.mark.parametrize("kind", ["matmul", "softmax", "attention", "columns", "plain"])
+def test_the_opts_of_the_heuristics_make_the_same_loops_again(kind: str) -> None:
+    x = tensor(64, 96)
+    made = {
+        "matmul": lambda: x @ tensor(96, 48),
+        "softmax": lambda: x.softmax(-1),
+        "attention": lambda: x.scaled_dot_product_attention(x, x),
+        "columns": lambda: tensor(4000, 700).sum(0),
+        "plain": lambda: (x + 1).T,
+    }[kind]()
+    for body in bodies(made):
+        found = known_loops(body, host_machine(), OptimizerConfig())
+        assert explicit_loops(body, found.opts, host_machine()) is found.loops
 
 
 def test_there_is_nothing_to_explain_of_a_realised_tensor() -> None:
