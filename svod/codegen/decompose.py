@@ -32,11 +32,11 @@ from svod.ir.node import UOp, const, make
 
 
 def decompose(
-    op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_ldexp: bool = False
+    op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_parts: bool = False
 ) -> UOp | None:
     """A graph of basic ops for this node, or None when the node itself is basic.
 
-    ``has_ldexp`` makes LDEXP basic for whole registers.
+    ``has_parts`` makes LDEXP, EXPONENT and SIGNIFICAND basic for whole registers.
     """
     if op == O.CAST:
         return _decompose_cast(dtype, src[0], arg)
@@ -44,17 +44,17 @@ def decompose(
         return None
     operand = src[0].dtype.scalar
     if operand in narrow.NARROW:
-        return _in_float32(op, dtype, src, arg, has_ldexp)
+        return _in_float32(op, dtype, src, arg, has_parts)
     if operand.is_float:
-        return _decompose_float(op, src, has_ldexp)
+        return _decompose_float(op, src, has_parts)
     return _decompose_integer(op, src, arg)
 
 
-def _decompose_float(op: int, src: tuple[UOp, ...], has_ldexp: bool) -> UOp | None:
+def _decompose_float(op: int, src: tuple[UOp, ...], has_parts: bool) -> UOp | None:
     single = src[0].dtype.scalar is dt.float32
     builder = (math_f32.FUNCTIONS if single else math_f64.FUNCTIONS).get(op)
-    if has_ldexp and _fills_registers(src[0].dtype):
-        builder = (math_f32.BY_LDEXP if single else math_f64.BY_LDEXP).get(op, builder)
+    if has_parts and _fills_registers(src[0].dtype):
+        builder = (math_f32.WITH_PARTS if single else math_f64.WITH_PARTS).get(op, builder)
     if builder is None:
         return None
     terms = [Term(s) for s in src]
@@ -111,7 +111,7 @@ def _decompose_integer(op: int, src: tuple[UOp, ...], arg: Any) -> UOp | None:
     return None
 
 
-def _in_float32(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_ldexp: bool) -> UOp:
+def _in_float32(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_parts: bool) -> UOp:
     """Arithmetic on narrow floats: widen, compute, round back."""
     if op == O.NEG:
         return narrow.negate(Term(src[0])).node
@@ -119,7 +119,7 @@ def _in_float32(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any, has_ldexp
         return narrow.magnitude(Term(src[0])).node
     wide = tuple([narrow.widen(Term(s)).node for s in src])
     result_dtype = dt.float32.vec(dtype.lanes) if dtype.is_float else dtype
-    result = decompose(op, result_dtype, wide, arg, has_ldexp)
+    result = decompose(op, result_dtype, wide, arg, has_parts)
     if result is None:
         result = make(op, result_dtype, wide, arg)
     return narrow.narrow(Term(result), dtype.scalar).node if dtype.is_float else result

@@ -19,12 +19,14 @@ from svod.codegen.formula import (
     at_least,
     at_most,
     cast,
+    exponent_of,
     fma,
     greater_integer,
     horner,
     ldexp,
     sign_bit,
     signed_bits,
+    significand,
     square_root,
     unsigned_bits,
     where,
@@ -43,6 +45,7 @@ class Format:
     mantissa: int  # stored bits
     root_half: int  # bits of sqrt(1/2)
     ln2: tuple[float, float]  # rounded, and what the rounding left
+    log_ln2: tuple[float, float]  # rounded down, and what the rounding left
     log2e: tuple[float, float]
     half_pi: tuple[float, float]
     exp_limits: tuple[float, float, float]  # of x: result 0 below, maybe subnormal below, infinite
@@ -125,11 +128,25 @@ def log(form: Format, x: Term) -> Term:
     return outside_logarithm(x, join(form, exponent, f, form.log_tail(f)))
 
 
+def log_by_parts(form: Format, x: Term) -> Term:
+    """The same bits where a float is split by instructions, which know the special values."""
+    exponent, f = split_by_parts(form, x)
+    return join(form, exponent, f, form.log_tail(f))
+
+
 def log2(form: Format, x: Term) -> Term:
     exponent, f = split(form, x)
+    return outside_logarithm(x, exponent + _log2_of_rest(form, f))
+
+
+def log2_by_parts(form: Format, x: Term) -> Term:
+    exponent, f = split_by_parts(form, x)
+    return exponent + _log2_of_rest(form, f)
+
+
+def _log2_of_rest(form: Format, f: Term) -> Term:
     high, low = form.log2e
-    y = fma(f, high, fma(form.log_tail(f), high, f * low))
-    return outside_logarithm(x, exponent + y)
+    return fma(f, high, fma(form.log_tail(f), high, f * low))
 
 
 def log1p(form: Format, x: Term) -> Term:
@@ -242,6 +259,16 @@ def split(form: Format, x: Term) -> tuple[Term, Term]:
     return whole(form, bits), as_float((bits & ((1 << mantissa) - 1)) + root) - 1.0
 
 
+def split_by_parts(form: Format, x: Term) -> tuple[Term, Term]:
+    """The same, and of 0, infinity and what is negative, parts with the right logarithm."""
+    exponent, rest = exponent_of(x), significand(x)
+    one = 1 << form.mantissa
+    bits = signed_bits(rest)
+    large = rest >= as_float(bits.like(form.root_half + one))
+    rest = as_float(where(large, bits - one, bits))
+    return where(large, exponent + 1.0, exponent), rest - 1.0
+
+
 def whole(form: Format, bits: Term) -> Term:
     """The upper bits, from the exponent's place on, as a signed whole float."""
     if form.mantissa == 23:
@@ -253,8 +280,9 @@ def whole(form: Format, bits: Term) -> Term:
 
 
 def join(form: Format, exponent: Term, f: Term, tail: Term) -> Term:
-    """log(2**exponent * (1 + f)) from ``tail`` = log(1 + f) - f."""
-    return fma(exponent, form.ln2[0], f + fma(exponent, form.ln2[1], tail))
+    """log(2**exponent * (1 + f)) from ``tail`` = log(1 + f) - f; infinite exponents pass on."""
+    high, low = form.log_ln2
+    return fma(exponent, high, f + fma(exponent, low, tail))
 
 
 def outside_logarithm(x: Term, y: Term) -> Term:

@@ -20,7 +20,7 @@ IN_RANGE = "inrange"  # arg of SHL and SHR whose amounts are known to be below t
 TRUNCATE = "trunc"  # arg of IDIV and MOD: toward zero, the divisor is known to be harmless
 SATURATE = "saturate"  # arg of CAST from float to integer: clamps, NaN gives 0
 
-_REGISTER = 512  # bits of the widest register with LDEXP
+_REGISTER = 512  # bits of the widest register that LDEXP and the like take
 INFINITY = float("inf")
 NAN = float("nan")
 
@@ -144,17 +144,30 @@ def fma(x: Term, y: Operand, z: Operand) -> Term:
 
 def ldexp(x: Term, n: Term) -> Term:
     """x * 2**n with one rounding; n is a whole float. Only for machines that have it."""
-    lanes = x.dtype.lanes
-    if lanes * x.dtype.bits <= _REGISTER:
-        return _binary(O.LDEXP, x, n)
-    parts = [ldexp(_half(x, start), _half(n, start)).node for start in (0, lanes // 2)]
-    return Term(make(O.SHUFFLE, x.dtype, (parts[0], parts[1]), tuple(range(lanes))))
+    return _by_registers(O.LDEXP, x, n)
 
 
-def _half(x: Term, start: int) -> Term:
-    lanes = x.dtype.lanes // 2
-    places = tuple(range(start, start + lanes))
-    return Term(make(O.SHUFFLE, x.dtype.scalar.vec(lanes), (x.node,), places))
+def exponent_of(x: Term) -> Term:
+    """The exponent as a whole float. Only for machines that have it."""
+    return _by_registers(O.EXPONENT, x)
+
+
+def significand(x: Term) -> Term:
+    """x without its exponent, in [1, 2). Only for machines that have it."""
+    return _by_registers(O.SIGNIFICAND, x)
+
+
+def _by_registers(op: int, *terms: Term) -> Term:
+    dtype = terms[0].dtype
+    if dtype.lanes * dtype.bits <= _REGISTER:
+        return Term(make(op, dtype, tuple([t.node for t in terms])))
+    half = dtype.lanes // 2
+    parts = []
+    for start in (0, half):
+        places = tuple(range(start, start + half))
+        pieces = [make(O.SHUFFLE, dtype.scalar.vec(half), (t.node,), places) for t in terms]
+        parts.append(_by_registers(op, *[Term(p) for p in pieces]).node)
+    return Term(make(O.SHUFFLE, dtype, tuple(parts), tuple(range(dtype.lanes))))
 
 
 def where(condition: Term, x: Operand, y: Operand) -> Term:

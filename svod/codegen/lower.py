@@ -16,9 +16,9 @@ from svod.ir.reductions import identity
 INT32_LIMIT = (1 << 31) - 1
 
 
-def lower(sink: UOp, has_ldexp: bool = False) -> UOp:
+def lower(sink: UOp, has_parts: bool = False) -> UOp:
     """Accumulators, then indices and decompositions."""
-    return _to_machine(_accumulators(sink), has_ldexp)
+    return _to_machine(_accumulators(sink), has_parts)
 
 
 # -- accumulators ------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def step(op: int, total: UOp, value: UOp) -> UOp:
 # -- machine types -----------------------------------------------------------------------------
 
 
-def _to_machine(sink: UOp, has_ldexp: bool) -> UOp:
+def _to_machine(sink: UOp, has_parts: bool) -> UOp:
     order = sink.toposort()
     wide = any(
         n.dtype.kind == "x"
@@ -77,7 +77,7 @@ def _to_machine(sink: UOp, has_ldexp: bool) -> UOp:
     vector_scalar = dt.int64 if wide else dt.int32
     done: dict[UOp, UOp] = {}
     for node in order:
-        done[node] = _machine_form(node, done, vector_scalar, has_ldexp)
+        done[node] = _machine_form(node, done, vector_scalar, has_parts)
     return done[sink]
 
 
@@ -87,7 +87,7 @@ def _sized(dtype: DType, vector_scalar: DType) -> DType:
     return dt.int64 if dtype.lanes == 1 else vector_scalar.vec(dtype.lanes)
 
 
-def _machine_form(node: UOp, done: dict[UOp, UOp], vector_scalar: DType, has_ldexp: bool) -> UOp:
+def _machine_form(node: UOp, done: dict[UOp, UOp], vector_scalar: DType, has_parts: bool) -> UOp:
     op = node.op
     dtype = _sized(node.dtype, vector_scalar)
     if op == O.CONST:
@@ -104,7 +104,7 @@ def _machine_form(node: UOp, done: dict[UOp, UOp], vector_scalar: DType, has_lde
     if op in O.ALU:
         if op in O.COMPARE or op == O.WHERE or op in (O.ADD, O.MUL, O.SUB, O.MAX, O.MIN):
             src = _same_width(src, node)
-        return decomposed(op, dtype, src, node.arg, has_ldexp)
+        return decomposed(op, dtype, src, node.arg, has_parts)
     if op == O.BITCAST and dtype is src[0].dtype:
         return src[0]
     if op == O.LANE_REDUCE:
@@ -137,10 +137,10 @@ def _cast(value: UOp, dtype: DType) -> UOp:
 
 
 def decomposed(
-    op: int, dtype: DType, src: tuple[UOp, ...], arg: object, has_ldexp: bool = False
+    op: int, dtype: DType, src: tuple[UOp, ...], arg: object, has_parts: bool = False
 ) -> UOp:
     """The operation in basic ones."""
-    found = decompose(op, dtype, src, arg, has_ldexp)
+    found = decompose(op, dtype, src, arg, has_parts)
     return make(op, dtype, src, arg) if found is None else found
 
 

@@ -50,6 +50,7 @@ FORM = Format(
     mantissa=23,
     root_half=0x3F3504F3,
     ln2=(0.693147182464599609375, -1.90465429995776787854e-9),
+    log_ln2=(0.693147122859954833984375, 5.7699990475432854e-08),
     log2e=(1.44269502162933349609375, 1.92596299112661746887e-8),
     half_pi=(1.57079637050628662109375, -4.37113900018624283e-8),
     exp_limits=(-104.0, -86.0, 88.72284),
@@ -98,9 +99,11 @@ def erf(x: Term) -> Term:
     return where(a >= 1.0, with_sign(large, x), small)  # a NaN counts as small
 
 
-BY_LDEXP: dict[int, Callable[..., Term]] = {
+WITH_PARTS: dict[int, Callable[..., Term]] = {
     O.EXP: partial(elementary.exp_by_ldexp, FORM),
     O.EXP2: partial(elementary.exp2_by_ldexp, FORM),
+    O.LOG: partial(elementary.log_by_parts, FORM),
+    O.LOG2: partial(elementary.log2_by_parts, FORM),
 }
 FUNCTIONS: dict[int, Callable[..., Term]] = {
     O.RECIP: elementary.reciprocal,

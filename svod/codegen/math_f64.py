@@ -54,6 +54,7 @@ FORM = Format(
     mantissa=52,
     root_half=0x3FE6A09E667F3BCD,
     ln2=(0.6931471805599453, 2.3190468138462996e-17),
+    log_ln2=(0.6931471805599453, 2.3190468138462996e-17),
     log2e=(1.4426950408889634, 2.0355273740931033e-17),
     half_pi=(1.5707963267948966, 6.123233995736766e-17),
     exp_limits=(-746.0, -707.0, 709.7827128933841),
@@ -142,9 +143,11 @@ def atanh(x: Term) -> Term:
     return with_sign(where(a > 1.0, NAN, y), x)
 
 
-BY_LDEXP: dict[int, Callable[..., Term]] = {
+WITH_PARTS: dict[int, Callable[..., Term]] = {
     O.EXP: partial(elementary.exp_by_ldexp, FORM),
     O.EXP2: partial(elementary.exp2_by_ldexp, FORM),
+    O.LOG: partial(elementary.log_by_parts, FORM),
+    O.LOG2: partial(elementary.log2_by_parts, FORM),
 }
 FUNCTIONS: dict[int, Callable[..., Term]] = {
     O.RECIP: elementary.reciprocal,

@@ -68,7 +68,7 @@ def _vectorize(kernel: UOp, choices: Choices) -> UOp:
 
 @wraps(lower)
 def _lower(kernel: UOp, choices: Choices) -> UOp:
-    return lower(kernel, choices.machine.has_ldexp)
+    return lower(kernel, choices.machine.has_parts)
 
 
 def _graph_only(run: Callable[[UOp], UOp]) -> Callable[[UOp, Choices], UOp]:

@@ -135,6 +135,9 @@ DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values;
 #   "bf16" and "i16" hold two, "u8s8" and "s8u8" four. The sum of their products, plus c
 # -- instructions that some machines have --------------------------------------------------------
 LDEXP: Final = 105  # src: (x, n), floats alike. x * 2**n for a whole n, rounded once
+EXPONENT: Final = 106  # src: (x). The largest whole n with 2**n <= |x|; -inf for 0, inf for inf
+SIGNIFICAND: Final = 107  # src: (x). x > 0 times the power of two that puts it into [1, 2);
+#   1 for 0 and infinity, NaN for what is negative
 
 MOVEMENT: Final = frozenset({RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP})
 VIEWS: Final = MOVEMENT | {COMPLEX}
@@ -143,7 +146,7 @@ BINARY_OPS: Final = frozenset(range(80, 100))
 COMPARE: Final = frozenset({LT, LE, EQ, NE})
 TERNARY: Final = frozenset({WHERE, FMA})
 ALU: Final = UNARY | BINARY_OPS | TERNARY
-ELEMENTWISE: Final = ALU | {CAST, BITCAST, DOT, LDEXP}
+ELEMENTWISE: Final = ALU | {CAST, BITCAST, DOT, LDEXP, EXPONENT, SIGNIFICAND}
 COMMUTATIVE: Final = frozenset({ADD, MUL, MAX, MIN, EQ, NE, AND, OR, XOR})
 REDUCTIONS: Final = frozenset({ADD, MUL, MAX, MIN, AND, OR, XOR})
 

@@ -636,9 +636,9 @@ def _dot(node: UOp) -> str | None:
     return None
 
 
-def _ldexp(node: UOp) -> str | None:
+def _float_parts(node: UOp) -> str | None:
     if node.dtype.scalar not in (dt.float32, dt.float64):
-        return f"it scales float32 and float64, not {node.dtype!r}"
+        return f"it takes float32 and float64, not {node.dtype!r}"
     if any(s.dtype is not node.dtype for s in node.src):
         return f"it makes {node.dtype!r} of {_dtypes(node.src)}"
     return None
@@ -697,7 +697,9 @@ _KERNEL: Final[dict[int, tuple[int, int | None, Check]]] = {
     O.BROADCAST: (1, 1, _broadcast),
     O.LANES: (0, 0, _lanes),
     O.DOT: (2, 3, _dot),
-    O.LDEXP: (2, 2, _ldexp),
+    O.LDEXP: (2, 2, _float_parts),
+    O.EXPONENT: (1, 1, _float_parts),
+    O.SIGNIFICAND: (1, 1, _float_parts),
     O.GEP: (1, 1, _element),
     O.VECTORIZE: (1, None, _vectorize),
     O.SHUFFLE: (1, 2, _shuffle),

@@ -41,6 +41,7 @@ _INTRINSICS = {
     O.SQRT: "sqrt", O.ABS: "fabs", O.TRUNC: "trunc", O.FLOOR: "floor", O.CEIL: "ceil",
     O.ROUND: "roundeven", O.MAX: "maximum", O.MIN: "minimum", O.FMA: "fma",
 }  # fmt: skip
+_PARTS = {O.LDEXP: "scalef", O.EXPONENT: "getexp", O.SIGNIFICAND: "getmant"}
 _serial = itertools.count()
 _engine: list[Any] = []
 
@@ -51,11 +52,11 @@ def argument(number: int, dtype: DType, lanes: int) -> UOp:
 
 
 def lower(
-    op: int, dtype: DType, sources: list[DType], lanes: int = LANES, has_ldexp: bool = False
+    op: int, dtype: DType, sources: list[DType], lanes: int = LANES, has_parts: bool = False
 ) -> UOp:
     """The basic graph of one op on loaded arguments."""
     src, arg = tuple([argument(i, s, lanes) for i, s in enumerate(sources)]), None
-    found = decompose(op, dtype.vec(lanes), src, arg, has_ldexp)
+    found = decompose(op, dtype.vec(lanes), src, arg, has_parts)
     return make(op, dtype.vec(lanes), src, arg) if found is None else found
 
 
@@ -145,8 +146,8 @@ class Printer:
                 places = ", ".join([f"i32 {place}" for place in node.arg])
                 pair = f"{typed[0][0]} {names[0]}, {typed[-1][0]} {names[-1]}"
                 return self.emit(f"shufflevector {pair}, <{len(node.arg)} x i32> <{places}>")
-            if op == O.LDEXP:
-                return self._ldexp(dtype, kind, typed)
+            if op in _PARTS:
+                return self._float_parts(op, dtype, kind, typed)
             return self.call(f"llvm.{_INTRINSICS[op]}.{_suffix(dtype)}", kind, *typed)
         assert not dtype.is_float, (O.NAMES[op], dtype)
         return self._integer(node, kind, names, typed)
@@ -176,12 +177,13 @@ class Printer:
         assert op == O.ABS, O.NAMES[op]
         return self.call(f"llvm.abs.{_suffix(dtype)}", kind, *typed, ("i1", "false"))
 
-    def _ldexp(self, dtype: DType, kind: str, typed: list[tuple[str, str]]) -> str:
+    def _float_parts(self, op: int, dtype: DType, kind: str, typed: list[tuple[str, str]]) -> str:
         register = dtype.lanes * dtype.bits
+        option = [("i32", "12")] if op == O.SIGNIFICAND else []
         rest = [(kind, "zeroinitializer"), (f"i{max(8, dtype.lanes)}", "-1")]
         rest += [("i32", "4")] if register == 512 else []
-        letter = "s" if dtype.bits == 32 else "d"
-        return self.call(f"llvm.x86.avx512.mask.scalef.p{letter}.{register}", kind, *typed, *rest)
+        name = f"llvm.x86.avx512.mask.{_PARTS[op]}.p{'s' if dtype.bits == 32 else 'd'}.{register}"
+        return self.call(name, kind, *typed, *option, *rest)
 
     def _compare(self, op: int, source: DType, kind: str, names: list[str]) -> str:
         if source.is_float:

@@ -446,26 +446,26 @@ avx512 = pytest.mark.skipif("avx512vl" not in host_features(), reason="needs AVX
 
 @avx512
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64], ids=repr)
-@pytest.mark.parametrize("name", ["EXP", "EXP2"])
-def test_an_instruction_that_scales_gives_the_same_bits(name: str, dtype: DType) -> None:
+@pytest.mark.parametrize("name", ["EXP", "EXP2", "LOG", "LOG2"])
+def test_instructions_for_parts_of_floats_give_the_same_bits(name: str, dtype: DType) -> None:
     x = np.concatenate([float_samples(dtype), specials(NUMPY[dtype])])
     x = np.concatenate([x, np.linspace(-1100, 1100, 200001).astype(NUMPY[dtype])])
     plain = run(O.BY_NAME[name], dtype, x, sources=[dtype], lanes=8)
     for lanes in (128 // dtype.bits, 8, 16, 32):
-        root = lower(O.BY_NAME[name], dtype, [dtype], lanes, has_ldexp=True)
-        assert any(n.op == O.LDEXP for n in root.toposort())
+        root = lower(O.BY_NAME[name], dtype, [dtype], lanes, has_parts=True)
+        assert any(n.op in (O.LDEXP, O.EXPONENT) for n in root.toposort())
         same_bits(compiled(root, [dtype])(x), plain)
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 5])
-def test_less_than_a_register_is_scaled_without_that_instruction(lanes: int) -> None:
-    root = lower(O.EXP, dt.float32, [dt.float32], lanes, has_ldexp=True)
+def test_less_than_a_register_does_without_these_instructions(lanes: int) -> None:
+    root = lower(O.EXP, dt.float32, [dt.float32], lanes, has_parts=True)
     assert root is lower(O.EXP, dt.float32, [dt.float32], lanes)
 
 
 # Vector instructions for 16 (float32) values, the bar for the functions that models spend time in.
 LENGTHS = {"EXP": 22, "EXP2": 20, "LOG": 31, "TANH": 29, "ERF": 35, "SIN": 64}
-LENGTHS_BY_LDEXP = {"EXP": 15, "EXP2": 14}
+LENGTHS_WITH_PARTS = {"EXP": 15, "EXP2": 14, "LOG": 22}
 
 
 @avx512
@@ -473,6 +473,6 @@ LENGTHS_BY_LDEXP = {"EXP": 15, "EXP2": 14}
 def test_length_of_the_machine_code(name: str) -> None:
     root = lower(O.BY_NAME[name], dt.float32, [dt.float32])
     assert instructions(root, [dt.float32]) <= LENGTHS[name]
-    if name in LENGTHS_BY_LDEXP:
-        root = lower(O.BY_NAME[name], dt.float32, [dt.float32], has_ldexp=True)
-        assert instructions(root, [dt.float32]) <= LENGTHS_BY_LDEXP[name]
+    if name in LENGTHS_WITH_PARTS:
+        root = lower(O.BY_NAME[name], dt.float32, [dt.float32], has_parts=True)
+        assert instructions(root, [dt.float32]) <= LENGTHS_WITH_PARTS[name]

@@ -36,6 +36,11 @@ _ORDERED = {O.LT: "olt", O.LE: "ole", O.EQ: "oeq", O.NE: "une"}
 _SIGNED = {O.LT: "slt", O.LE: "sle", O.EQ: "eq", O.NE: "ne"}
 _UNSIGNED = {O.LT: "ult", O.LE: "ule", O.EQ: "eq", O.NE: "ne"}
 
+# 3 << 2 leaves signs out and makes NaN of what is negative.
+_FLOAT_PARTS = {
+    O.LDEXP: ("scalef", ""), O.EXPONENT: ("getexp", ""), O.SIGNIFICAND: ("getmant", "12")
+}  # fmt: skip
+
 
 def type_name(dtype: DType) -> str:
     scalar = _TYPES[dtype.scalar]
@@ -244,8 +249,8 @@ class LLVMRenderer:
             self.names[node] = self._bitcast(node)
         elif op == O.DOT:
             self.names[node] = self._dot(node)
-        elif op == O.LDEXP:
-            self.names[node] = self._ldexp(node)
+        elif op in _FLOAT_PARTS:
+            self.names[node] = self._float_parts(node)
         else:
             self.names[node] = self._alu(node)
 
@@ -520,17 +525,16 @@ class LLVMRenderer:
             self._call(form.name, kind, [(kind, total), (form.words, a), (form.words, b)])
         )
 
-    def _ldexp(self, node: UOp) -> str:
+    def _float_parts(self, node: UOp) -> str:
         """AVX-512's instruction for one register: in all lanes, rounding as always."""
         kind = type_name(node.dtype)
-        single = node.dtype.bits == 32
         register = node.dtype.lanes * node.dtype.bits
-        lanes = f"i{max(node.dtype.lanes, 8)}"
+        word, option = _FLOAT_PARTS[node.op]
         arguments = [(kind, self._value(s)) for s in node.src]
-        arguments += [(kind, "zeroinitializer"), (lanes, "-1")]
-        if register == 512:
-            arguments.append(("i32", "4"))
-        name = f"llvm.x86.avx512.mask.scalef.{'ps' if single else 'pd'}.{register}"
+        arguments += [("i32", option)] if option else []
+        arguments += [(kind, "zeroinitializer"), (f"i{max(node.dtype.lanes, 8)}", "-1")]
+        arguments += [("i32", "4")] if register == 512 else []
+        name = f"llvm.x86.avx512.mask.{word}.{'ps' if node.dtype.bits == 32 else 'pd'}.{register}"
         return self._emit(self._call(name, kind, arguments))
 
     def _alu(self, node: UOp) -> str:

@@ -51,7 +51,7 @@ def host_machine() -> Machine:
         l2_bytes=_cache_bytes(2, 1 << 20),
         stream_bytes=_cache_bytes(3, 32 << 20),
         has_masks=width == 64,
-        has_ldexp=width == 64,
+        has_parts=width == 64,
         dots=_dots(flags, width),
     )
 
