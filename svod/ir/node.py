@@ -2,17 +2,14 @@
 
 Equal structure is the same object: ``a is b`` is structural equality. Nodes are made only
 through ``make`` (or the smart constructors above it), never changed afterwards, and hold no
-reference to their users. Tables are strong; ``sweep`` drops nodes nobody else holds.
+reference to their users. Tables are strong; ``svod.ir.sweep`` drops nodes nobody else holds.
 """
 
 from __future__ import annotations
 
 import struct
-import sys
-import threading
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from itertools import islice
 from math import prod
 from typing import Any
 
@@ -20,8 +17,8 @@ from svod.base.errors import ComplexOperand, GraphError, VariableError
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
+from svod.ir.facts import fill_ranges, fill_shapes, index_bounds, integer_bounds
 
-_SHAPELESS = ()  # type: tuple[int, ...]
 _EMPTY: frozenset[Any] = frozenset()
 
 
@@ -82,7 +79,7 @@ class UOp:
         """Shape in the tensor graph; () for kernel values."""
         found = self._shape
         if found is None:
-            _fill_shapes(self)
+            fill_shapes(self)
             found = self._shape
         return found  # type: ignore[no-any-return]
 
@@ -91,7 +88,7 @@ class UOp:
         """The RANGEs this value depends on and that nothing below it closes."""
         found = self._ranges
         if found is None:
-            _fill_ranges(self)
+            fill_ranges(self)
             found = self._ranges
         return found  # type: ignore[no-any-return]
 
@@ -217,16 +214,6 @@ def elements(shape: tuple[Any, ...]) -> int:
 
 _tables: list[dict[Any, UOp]] = [{} for _ in range(128)]
 _next_sn = 0
-_sweep_lock = threading.Lock()
-SWEEP_NODES = 8192  # made since the last sweep: some 5 ms of sweeping
-SWEEP_BYTES = 128 << 20  # of buffers that graphs used since the last sweep
-SWEEP_ALL_NODES = 100_000
-_sweep_all_at = SWEEP_ALL_NODES
-_swept_to = 0  # the newest node the last sweep looked at
-_swept_sizes = [0] * 128  # entries per table that the last sweep left
-_counted_to = 0  # the newest BUFFER whose bytes were counted
-_waiting_bytes = 0  # of BUFFERs counted since all nodes were swept
-_swept_bytes = 0  # of these, what an earlier sweep of young nodes has seen
 
 
 def make(op: int, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
@@ -255,14 +242,14 @@ def _insert(
     node._hash = None
     kind = dtype.kind
     if kind == "x":
-        node.vmin, node.vmax = _index_bounds(op, src, arg)
+        node.vmin, node.vmax = index_bounds(op, src, arg)
     elif kind == "f" or kind == "v":
         node.vmin = node.vmax = None
     elif kind == "c":
         _only_a_view(op, dtype)
         node.vmin = node.vmax = None
     else:
-        node.vmin, node.vmax = _integer_bounds(op, dtype, src, arg)
+        node.vmin, node.vmax = integer_bounds(op, dtype, src, arg)
     _next_sn = node.sn = _next_sn + 1
     return table.setdefault(key, node)
 
@@ -301,176 +288,6 @@ def variable(name: str, lo: int, hi: int) -> UOp:
     from svod.ir.args import VarArg
 
     return make(O.DEFINE_VAR, dt.index, (), VarArg(name, lo, hi))
-
-
-INDEX_LIMIT = (1 << 62) - 1
-
-
-def _index_bounds(op: int, src: tuple[UOp, ...], arg: Any) -> tuple[int, int]:
-    if op == O.CONST:
-        return arg, arg
-    if op == O.RANGE or op == O.SPECIAL:
-        return 0, max(src[0].vmax - 1, 0)
-    if op == O.DEFINE_VAR:
-        return arg.lo, arg.hi
-    if op == O.LANES:
-        return 0, arg - 1
-    if len(src) == 2:
-        a, b = src
-        a0, a1, b0, b1 = a.vmin, a.vmax, b.vmin, b.vmax
-        if op == O.ADD:
-            return a0 + b0, a1 + b1
-        if op == O.MUL:
-            corners = (a0 * b0, a0 * b1, a1 * b0, a1 * b1)
-            return min(corners), max(corners)
-        if op == O.IDIV and b0 > 0:
-            corners = (a0 // b0, a0 // b1, a1 // b0, a1 // b1)
-            return min(corners), max(corners)
-        if op == O.MOD and b0 > 0:
-            if a0 >= 0 and a1 < b0:
-                return a0, a1
-            return 0, b1 - 1
-        if op == O.MAX:
-            return max(a0, b0), max(a1, b1)
-        if op == O.MIN:
-            return min(a0, b0), min(a1, b1)
-        if op == O.SUB:
-            return a0 - b1, a1 - b0
-    if op == O.WHERE:
-        return min(src[1].vmin, src[2].vmin), max(src[1].vmax, src[2].vmax)
-    if op == O.BIND or op == O.BROADCAST or op == O.AFTER or op == O.GEP:
-        return src[0].vmin, src[0].vmax
-    if op == O.CAST and src[0].vmin is not None:
-        return max(src[0].vmin, -INDEX_LIMIT), min(src[0].vmax, INDEX_LIMIT)
-    return -INDEX_LIMIT, INDEX_LIMIT
-
-
-def _integer_bounds(op: int, dtype: DType, src: tuple[UOp, ...], arg: Any) -> tuple[int, int]:
-    if op == O.CONST:
-        return int(arg), int(arg)
-    lo, hi = dt.integer_limits(dtype)
-    if op in O.COMPARE and src[0].dtype.kind == "c":
-        raise ComplexOperand(f"{O.NAMES[op]} takes real numbers, not {src[0].dtype.name}")
-    if op == O.CAST and src[0].vmin is not None and lo <= src[0].vmin and src[0].vmax <= hi:
-        return src[0].vmin, src[0].vmax
-    if op == O.IOTA:
-        return 0, max(largest(arg) - 1, 0)
-    if op == O.DEFINE_VAR:
-        return arg.lo, arg.hi
-    if op in O.MOVEMENT and op != O.PAD and src[0].vmin is not None:
-        return src[0].vmin, src[0].vmax
-    return lo, hi
-
-
-# -- shapes ------------------------------------------------------------------------------------
-
-
-def _fill_shapes(root: UOp) -> None:
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node._shape is not None:
-            stack.pop()
-            continue
-        waiting = [s for s in node.src if s._shape is None]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        node._shape = _shape_of(node)
-        stack.pop()
-
-
-def _shape_of(node: UOp) -> tuple[int, ...]:
-    op, src, arg = node.op, node.src, node.arg
-    if op in O.ALU:
-        for s in src:
-            if s._shape:
-                return s._shape  # type: ignore[no-any-return]
-        return _SHAPELESS
-    if op in (
-        O.CAST,
-        O.BITCAST,
-        O.CONTIGUOUS,
-        O.COPY,
-        O.ASSIGN,
-        O.FLIP,
-        O.AFTER,
-        O.SCATTER,
-        O.BIND,
-    ):
-        return src[0]._shape  # type: ignore[no-any-return]
-    if op == O.RESHAPE or op == O.EXPAND:
-        return arg  # type: ignore[no-any-return]
-    if op == O.PERMUTE:
-        inner = src[0]._shape
-        return tuple([inner[a] for a in arg])
-    if op == O.PAD:
-        return tuple([n + a + b for n, (a, b) in zip(src[0]._shape, arg, strict=True)])
-    if op == O.SHRINK:
-        return tuple([b - a for a, b in arg])
-    if op == O.REDUCE_AXIS:
-        return tuple([1 if i in arg.axes else n for i, n in enumerate(src[0]._shape)])
-    if op == O.BUFFER or op == O.BUFFER_VIEW:
-        return (arg.size,)
-    if op == O.PARAM or op == O.CUSTOM_FUNCTION:
-        return arg.shape  # type: ignore[no-any-return]
-    if op == O.IOTA:
-        return (arg,)
-    if op == O.COMPLEX:
-        return src[0]._shape[:-1]  # type: ignore[no-any-return]
-    if op == O.CAT:
-        first = src[0]._shape
-        total = sum([s._shape[arg] for s in src])
-        return (*first[:arg], total, *first[arg + 1 :])
-    if op == O.GATHER:
-        return src[1]._shape + src[0]._shape[len(src) - 1 :]  # type: ignore[no-any-return]
-    if op == O.SCAN:
-        own = src[1]._shape
-        return own if arg.is_last else (arg.length, *own)
-    if op == O.MSELECT or op == O.MSTACK:
-        return src[0]._shape  # type: ignore[no-any-return]
-    return _SHAPELESS
-
-
-# -- open ranges -------------------------------------------------------------------------------
-
-
-def _fill_ranges(root: UOp) -> None:
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if node._ranges is not None:
-            stack.pop()
-            continue
-        waiting = [s for s in node.src if s._ranges is None]
-        if waiting:
-            stack.extend(waiting)
-            continue
-        node._ranges = _ranges_of(node)
-        stack.pop()
-
-
-def _ranges_of(node: UOp) -> frozenset[UOp]:
-    op, src = node.op, node.src
-    if op == O.RANGE:
-        own: frozenset[UOp] = frozenset((node,))
-        return own.union(src[0]._ranges)
-    if not src:
-        return _EMPTY
-    if op == O.REDUCE or op == O.END:
-        inner: frozenset[UOp] = src[0]._ranges
-        for s in src[1:]:
-            inner = inner | s._ranges
-        closed = [s for s in src if s.op == O.RANGE]
-        return inner.difference(closed)
-    first: frozenset[UOp] = src[0]._ranges
-    if len(src) == 1:
-        return first
-    for s in src[1:]:
-        more = s._ranges
-        if more is not first and not more <= first:
-            first = first | more
-    return first
 
 
 # -- walks -------------------------------------------------------------------------------------
@@ -553,108 +370,3 @@ def depth_first(root: UOp) -> Iterator[UOp]:
         for s in reversed(node.src):
             if s not in seen:
                 stack.append((s, 0))
-
-
-# -- reclaiming --------------------------------------------------------------------------------
-
-
-def live_nodes() -> int:
-    """How many nodes the tables hold."""
-    return sum([len(t) for t in _tables])
-
-
-def count_of(op: int) -> int:
-    """How many nodes of an op there are, those included that nothing refers to any more."""
-    return len(_tables[op])
-
-
-def note_buffers(buffers: Iterable[UOp]) -> None:
-    """Count BUFFERs a graph used, each once: their memory is free only when their nodes go."""
-    global _waiting_bytes, _counted_to
-    newest = _counted_to
-    for node in buffers:
-        if node.sn > _counted_to:
-            _waiting_bytes += node.arg.size * node.dtype.itemsize
-            newest = max(newest, node.sn)
-    _counted_to = newest
-
-
-def maybe_sweep() -> None:
-    """Sweep when enough has been made since the last time; called before new work begins.
-
-    Most nodes die young, so usually only those made since the last sweep are looked at; all of
-    them when their number has doubled or much memory was used since that happened.
-    """
-    young_bytes = _waiting_bytes - _swept_bytes
-    if _next_sn - _swept_to < SWEEP_NODES and young_bytes < SWEEP_BYTES:
-        return
-    with _sweep_lock:
-        _sweep_entries(young=True)
-        if live_nodes() > _sweep_all_at or _waiting_bytes > 4 * SWEEP_BYTES:
-            _sweep_entries()
-
-
-def sweep() -> int:
-    """Drop every node that only the tables hold; returns how many were dropped.
-
-    Users always come after sources, so one pass from the newest to the oldest frees whole
-    dead chains.
-    """
-    with _sweep_lock:
-        return _sweep_entries()
-
-
-def _sweep_entries(young: bool = False) -> int:
-    global _swept_to, _swept_bytes, _waiting_bytes, _sweep_all_at
-    getrefcount = sys.getrefcount
-    reached = _next_sn
-    # Keys in creation order, copied first: other threads may add nodes meanwhile. What is new in
-    # a table is at its end.
-    sizes = [len(table) for table in _tables]
-    if young:
-        pending = [
-            list(islice(reversed(table), len(table) - old))[::-1]
-            for table, old in zip(_tables, _swept_sizes, strict=True)
-        ]
-    else:
-        pending = [list(table) for table in _tables]
-    order = []
-    for number, keys in enumerate(pending):
-        table = _tables[number]
-        order.extend([(table[key].sn, number) for key in keys])
-    order.sort(reverse=True)
-    unheld = _unheld_count()
-    count = 0
-    for _, number in order:
-        table = _tables[number]
-        key = pending[number].pop()
-        node = table.get(key)
-        if node is None:
-            continue
-        # a RANGE is a member of its own set of open ranges
-        own = 1 if node.op == O.RANGE and node._ranges is not None else 0
-        if getrefcount(node) <= unheld + own:
-            del table[key]
-            if getrefcount(node) > unheld + own - 1:  # another thread found it just now
-                table.setdefault(key, node)
-            else:
-                node._ranges = None
-                sizes[number] -= 1
-                count += 1
-        del node, key
-    _swept_sizes[:] = sizes
-    _swept_to, _swept_bytes = reached, _waiting_bytes
-    if not young:
-        _waiting_bytes = _swept_bytes = 0
-        _sweep_all_at = max(SWEEP_ALL_NODES, 2 * live_nodes())
-    return count
-
-
-def _unheld_count() -> int:
-    """What getrefcount says of a local name for something only a table holds.
-
-    Interpreters differ: some lend a local to a call without counting it.
-    """
-    table = {0: object()}
-    node = table.get(0)
-    return sys.getrefcount(node)

@@ -31,7 +31,8 @@ _SPELLINGS = (
     ("axes", "dim"),
 )
 _CAUSED = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError)
-_API = ("svod.tensor", "svod.nn", "svod.dtype", "svod.ir.build", "svod.ir.node", "svod.frontend")
+_API = ("svod.tensor", "svod.nn", "svod.dtype", "svod.ir.build", "svod.frontend")
+_API += ("svod.ir.node", "svod.ir.facts")
 _tensor_class: list[type] = []
 
 

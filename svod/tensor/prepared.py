@@ -18,7 +18,8 @@ from svod.device.buffer import Buffer, Storage
 from svod.device.registry import get_device
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, is_symbolic, make, maybe_sweep, note_buffers
+from svod.ir.node import UOp, is_symbolic, make
+from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.tensor import history, registry, tracing
 from svod.tensor.core import Core, tensor_of, wrap
 from svod.tensor.realize import realize

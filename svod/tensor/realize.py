@@ -26,8 +26,9 @@ from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, elements, make, maybe_sweep, note_buffers
+from svod.ir.node import UOp, elements, make
 from svod.ir.scan import replaced
+from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.instantiate import instantiate

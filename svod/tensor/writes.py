@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from svod.ir import ops as O
 from svod.ir.build import floats_of
-from svod.ir.node import UOp, count_of
+from svod.ir.node import UOp
 from svod.ir.scan import outer_order
+from svod.ir.sweep import count_of
 from svod.tensor import registry, tracing
 from svod.tensor.core import wrap
 

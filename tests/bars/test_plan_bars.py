@@ -16,7 +16,7 @@ import pytest
 import svod
 from svod import nn
 from svod.device.registry import get_device
-from svod.ir.node import sweep
+from svod.ir.sweep import sweep
 from svod.tools import soak_threads
 from svod.tools.bench import models, plans
 

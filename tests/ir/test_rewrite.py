@@ -20,6 +20,7 @@ from svod.ir.node import UOp, const, make, toposort
 from svod.ir.ops import ADD, CONST, EXP, LOAD, LT, MAX, MUL, NEG, NOT, PARAM, SINK, SQRT, SUB, WHERE
 from svod.ir.patterns import ordered, rule
 from svod.ir.rewrite import compile_rules, rewrite, stats, substitute
+from svod.ir.sweep import live_nodes, sweep
 
 f32, i32 = dt.float32, dt.int32
 
@@ -405,31 +406,31 @@ def test_threads_make_one_node() -> None:
 
 
 def test_sweep_drops_what_nobody_holds_and_keeps_the_rest() -> None:
-    nodes.sweep()
+    sweep()
     keep = op(EXP, op(NEG, param(70)))
-    before = nodes.live_nodes()
+    before = live_nodes()
     node = op(EXP, param(70))
     for i in range(1000):
         node = op(ADD, op(NEG, node), num(i + 0.25))
     del node
-    assert nodes.live_nodes() > before + 2000
-    assert nodes.sweep() >= 3000
-    assert nodes.live_nodes() == before
+    assert live_nodes() > before + 2000
+    assert sweep() >= 3000
+    assert live_nodes() == before
     assert op(EXP, op(NEG, param(70))) is keep
-    assert nodes.sweep() == 0
+    assert sweep() == 0
 
 
 def test_sweep_drops_ranges_whose_sets_were_asked_for() -> None:
-    nodes.sweep()
-    before = nodes.live_nodes()
+    sweep()
+    before = live_nodes()
     i = make(O.RANGE, dt.index, (symbolic.num(77),), RangeArg(900, AxisKind.LOOP))
     total = symbolic.add(i, symbolic.num(5))
     assert total.ranges == {i} and i.ranges == {i}
-    assert nodes.sweep() == 0  # all of it is held
+    assert sweep() == 0  # all of it is held
     assert i.ranges == {i}
     del i, total
-    nodes.sweep()
-    assert nodes.live_nodes() == before
+    sweep()
+    assert live_nodes() == before
 
 
 def test_sweep_while_other_threads_build() -> None:
@@ -449,7 +450,7 @@ def test_sweep_while_other_threads_build() -> None:
     thread = threading.Thread(target=build)
     thread.start()
     for _ in range(20):
-        nodes.sweep()
+        sweep()
     stop.set()
     thread.join()
     assert not failures

@@ -223,19 +223,20 @@ def test_planted_errors_are_found(name: str) -> None:
 
 def test_wrong_bounds_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from svod.ir import node as nodes
+    from svod.ir.sweep import sweep
 
-    honest = nodes._index_bounds
+    honest = nodes.index_bounds
 
     def wrong(op: int, src: tuple[UOp, ...], arg: Any) -> tuple[int, int]:
         lo, hi = honest(op, src, arg)
         return (lo, hi - 1) if op == O.MUL and hi > lo + 1 else (lo, hi)
 
-    nodes.sweep()  # a node that exists keeps its bounds
-    monkeypatch.setattr(nodes, "_index_bounds", wrong)
+    sweep()  # a node that exists keeps its bounds
+    monkeypatch.setattr(nodes, "index_bounds", wrong)
     with pytest.raises(AssertionError):
         fuzz(300, 6)
     monkeypatch.undo()
-    nodes.sweep()
+    sweep()
 
 
 # -- forms -----------------------------------------------------------------------------------------

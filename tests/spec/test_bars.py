@@ -15,7 +15,7 @@ import pytest
 from svod import Tensor, Variable
 from svod.device.cpu.compiler import counters
 from svod.device.registry import get_device
-from svod.ir.node import live_nodes
+from svod.ir.sweep import live_nodes
 from svod.schedule.cache import cache_statistics
 from svod.tensor.registry import live_tensors
 

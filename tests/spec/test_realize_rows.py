@@ -22,7 +22,8 @@ from svod.device.registry import get_device
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import const, make, sweep, variable
+from svod.ir.node import const, make, variable
+from svod.ir.sweep import sweep
 from svod.runtime import MemoryMode, PreparedCopy, PreparedKernel
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.schedule.schedule import clear_schedule_cache, schedules

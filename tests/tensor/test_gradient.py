@@ -18,7 +18,7 @@ from svod.ir import ops as O
 from svod.tensor import history
 from svod.tensor.autograd import GradientError
 from svod.tensor.core import wrap
-from svod.tensor.gradient import _RULES
+from svod.tensor.gradient_rules import RULES
 from svod.testing import assert_close, gradcheck
 
 try:
@@ -248,7 +248,7 @@ def test_every_rule_is_exercised_by_the_cases() -> None:
         tensors = [Tensor(np.asarray(x)) for x in inputs]
         seen |= {n.op for n in function(*tensors).uop.toposort()}
     # FMA comes from the compiler alone; the last three have tests of their own below
-    assert set(_RULES) - seen <= {O.FMA, O.CAST, O.COPY, O.ASSIGN}
+    assert set(RULES) - seen <= {O.FMA, O.CAST, O.COPY, O.ASSIGN}
 
 
 def test_fused_multiply_add_has_a_gradient() -> None:
@@ -465,7 +465,7 @@ def test_realised_values_are_read_not_computed_again() -> None:
 def test_a_history_ends_with_its_tensor() -> None:
     from weakref import ref
 
-    from svod.ir.node import sweep
+    from svod.ir.sweep import sweep
     from svod.tensor import history
 
     w = leaf(4)

@@ -190,7 +190,7 @@ def test_donated_memory_is_taken_over() -> None:
 def test_many_calls_leave_nothing_behind() -> None:
     import gc
 
-    from svod.ir.node import live_nodes
+    from svod.ir.sweep import live_nodes
     from svod.tensor.registry import live_tensors
 
     f = svod.jit(lambda x: (x * 2).sum())
