@@ -6,7 +6,7 @@ from math import prod, sqrt
 from typing import Any
 
 from svod.base.errors import ShapeError
-from svod.nn.layers import parameter
+from svod.nn.layers import draw_again, parameter
 from svod.nn.module import Module
 from svod.tensor.core import numbers
 from svod.tensor.tensor import Tensor
@@ -48,6 +48,10 @@ class _Convolution(Module):
         made: dict[str, Any] = {"bound": bound, "dtype": dtype, "device": device}
         self.weight = parameter(first, second // groups, *self.kernel_size, **made)
         self.register_parameter("bias", parameter(out_channels, **made) if bias else None)
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        draw_again(self, prod(self.weight.shape[1:]))
 
     def extra_repr(self) -> str:
         return (

@@ -59,6 +59,14 @@ class _Table(Module):
         is_long = (used.reshape(-1, 1) > 0) & (lengths > limit)
         self.weight.assign(select(is_long, table * (limit / (lengths + 1e-7)), table))
 
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        start = init.normal_(self.weight.detach())
+        if self.padding_idx is not None:
+            start = select(self._is_padding(), 0.0, start)
+        init.copy_(self.weight, start)
+        self.__dict__["_is_ready"] = False
+
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"
 

@@ -23,6 +23,11 @@ def _set(tensor: Tensor, value: Tensor) -> Tensor:
     return tensor
 
 
+def copy_(tensor: Tensor, value: Tensor) -> Tensor:
+    """The values of another tensor."""
+    return _set(tensor, value)
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """How much an activation shrinks its input, to be made up for by the weights."""
     if nonlinearity == "leaky_relu":

@@ -20,6 +20,14 @@ def parameter(
     return found if bound is None else init.uniform_(found, -bound, bound)  # type: ignore[return-value]
 
 
+def draw_again(module: Module, inputs: int) -> None:
+    """New uniform numbers for the parameters of a module, by how many inputs an output has."""
+    bound = 1 / sqrt(inputs) if inputs > 0 else 0.0
+    for p in module.parameters(recurse=False):
+        init.uniform_(p, -bound, bound)
+    module.__dict__["_is_ready"] = False
+
+
 class Identity(Module):
     """The input."""
 
@@ -48,6 +56,10 @@ class Linear(Module):
         self.weight = parameter(out_features, in_features, **made)
         self.register_parameter("bias", parameter(out_features, **made) if bias else None)
 
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        draw_again(self, self.in_features)
+
     def forward(self, x: Tensor) -> Tensor:
         return x.linear(self.weight, self.bias)
 
@@ -72,6 +84,10 @@ class Bilinear(Module):
         made: dict[str, Any] = {"bound": bound, "dtype": dtype, "device": device}
         self.weight = parameter(out_features, in1_features, in2_features, **made)
         self.register_parameter("bias", parameter(out_features, **made) if bias else None)
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        draw_again(self, self.weight.shape[1])
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         from svod.tensor.linear import einsum

@@ -7,7 +7,8 @@ tensors that are saved but not trained. Keys of ``state_dict`` are those of torc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
@@ -17,6 +18,15 @@ from svod.tensor.core import tensor_of, wrap
 from svod.tensor.guard import guard_class
 from svod.tensor.realize import realize
 from svod.tensor.tensor import Tensor
+
+_numbers = count()
+
+
+class IncompatibleKeys(NamedTuple):
+    """Keys a module has and a state has not, and the other way round."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
 
 
 class StateError(SvodError, KeyError):
@@ -45,11 +55,23 @@ class Handle:
     """What takes a hook away again: ``handle.remove()``."""
 
     def __init__(self, table: dict[int, Any]) -> None:
-        self._table = table
+        self._table, self.id = table, next(_numbers)
 
     def remove(self) -> None:
         """The hook is called no more."""
-        self._table.pop(id(self), None)
+        self._table.pop(self.id, None)
+
+
+def _before(
+    hook: Callable[..., Any], module: Module, args: Any, options: Any, sees_options: bool
+) -> tuple[Any, Any]:
+    """The arguments after a hook has seen them."""
+    changed = hook(module, args, options) if sees_options else hook(module, args)
+    if changed is None:
+        return args, options
+    if sees_options:
+        return tuple(changed)
+    return (changed if isinstance(changed, tuple) else (changed,)), options
 
 
 class Module:
@@ -76,33 +98,45 @@ class Module:
             self.realize()
         if not self._hooks:
             return self.forward(*args, **options)
-        for kind, hook in list(self._hooks.values()):
-            if kind == "before" and (changed := hook(self, args)) is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
+        for kind, hook, sees_options in list(self._hooks.values()):
+            if kind == "before":
+                args, options = _before(hook, self, args, options, sees_options)
         found = self.forward(*args, **options)
-        for kind, hook in list(self._hooks.values()):
-            if kind == "after" and (changed := hook(self, args, found)) is not None:
-                found = changed
+        for kind, hook, sees_options in list(self._hooks.values()):
+            if kind == "after":
+                given = (args, options) if sees_options else (args,)
+                changed = hook(self, *given, found)
+                found = found if changed is None else changed
         return found
 
-    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
         """Call ``hook(module, args)`` before forward; what it returns takes the place of args."""
-        return self._hooked("before", hook)
+        return self._hooked("before", hook, prepend, with_kwargs)
 
-    def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
         """Call ``hook(module, args, result)`` after forward; what it returns is the result."""
-        return self._hooked("after", hook)
+        return self._hooked("after", hook, prepend, with_kwargs)
 
-    def _hooked(self, kind: str, hook: Callable[..., Any]) -> Handle:
+    def _hooked(
+        self, kind: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool
+    ) -> Handle:
         if not callable(hook):
             raise DTypeError(f"a hook is a function, not a {type(hook).__name__}")
         handle = Handle(self._hooks)
-        self._hooks[id(handle)] = (kind, hook)
+        later = dict(self._hooks) if prepend else {}
+        for known in later:
+            del self._hooks[known]
+        self._hooks[handle.id] = (kind, hook, with_kwargs)
+        self._hooks.update(later)
         return handle
 
     def realize(self) -> Module:
         """Give every parameter and buffer its memory, all in one go."""
-        tensors = [t for _, t in self._named("_parameters", "")] + [*self.buffers()]
+        tensors = [t for _, t in self._named("_parameters")] + [*self.buffers()]
         with history.paused():
             realize([t for t in tensors if not t.is_realized])
         is_whole = not self._unfinished()
@@ -176,15 +210,18 @@ class Module:
 
     # -- walks ---------------------------------------------------------------------------------
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all inside it, each once, with dotted names."""
-        seen: set[int] = set()
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all inside it with dotted names; a shared one appears once."""
+        seen = set() if memo is None else memo
         stack = [(prefix, self)]
         while stack:
             name, module = stack.pop()
-            if id(module) in seen:
-                continue
-            seen.add(id(module))
+            if remove_duplicate:
+                if module in seen:
+                    continue
+                seen.add(module)
             yield name, module
             parts = [(f"{name}.{k}" if name else k, m) for k, m in module._modules.items()]
             stack.extend(reversed([(k, m) for k, m in parts if m is not None]))
@@ -201,32 +238,39 @@ class Module:
         """The modules directly inside, with their names."""
         return ((k, m) for k, m in self._modules.items() if m is not None)
 
-    def _named(self, table: str, prefix: str, unique: bool = True) -> Iterator[tuple[str, Tensor]]:
+    def _named(
+        self, table: str, prefix: str = "", recurse: bool = True, unique: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix):
+        inside = self.named_modules(prefix=prefix, remove_duplicate=unique)
+        for path, module in inside if recurse else ((prefix, self),):
             for name, value in getattr(module, table).items():
                 if value is None or (unique and id(value) in seen):
                     continue
                 seen.add(id(value))
                 yield (f"{path}.{name}" if path else name), value
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """All parameters with dotted names; a shared one appears once."""
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All parameters with dotted names, or those of this module alone."""
         if lazy := self._unfinished():
             raise ShapeError(f"{lazy} has no parameters yet: call the module once before")
-        return self._named("_parameters", prefix)
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
 
-    def parameters(self) -> Iterator[Tensor]:
-        """All parameters."""
-        return (p for _, p in self.named_parameters())
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All parameters, or those of this module alone."""
+        return (p for _, p in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """All buffers with dotted names."""
-        return self._named("_buffers", prefix)
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers with dotted names, or those of this module alone."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self) -> Iterator[Tensor]:
-        """All buffers."""
-        return (b for _, b in self.named_buffers())
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, or those of this module alone."""
+        return (b for _, b in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
         """The module with a dotted name; the empty name is this one."""
@@ -234,6 +278,18 @@ class Module:
         if found is None:
             raise StateError(f"{type(self).__name__} has no module {target!r}")
         return found
+
+    def set_submodule(self, target: str, module: Module) -> None:
+        """Put another module in the place of the one with a dotted name."""
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise StateError("set_submodule needs the name of a module inside")
+        if not isinstance(module, Module):
+            raise DTypeError(f"{target} must be a module, not a {type(module).__name__}")
+        self.get_submodule(target)
+        self.get_submodule(path)._modules[name] = module
+        for part in self.modules():
+            part.__dict__["_is_ready"] = False
 
     def get_parameter(self, target: str) -> Tensor:
         """The parameter with a dotted name."""
@@ -269,18 +325,35 @@ class Module:
                 if value is not None and name not in module._transient:
                     yield lead + name, value
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name; the tensors share the memory of the module."""
+    def state_dict(
+        self,
+        *,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Tensor]:
+        """Parameters and buffers by name; the tensors share the memory of the module.
+
+        With ``keep_vars`` they are the parameters themselves.
+        """
         if lazy := self._unfinished():
             raise ShapeError(f"{lazy} has no parameters yet: call the module once before")
         if not self._is_ready:
             self.realize()
-        return {name: wrap(t.uop, t._device) for name, t in self._state()}
+        found = {} if destination is None else destination
+        for name, t in self._state():
+            found[prefix + name] = t if keep_vars else wrap(t.uop, t._device)
+        return found
 
     def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True
-    ) -> tuple[list[str], list[str]]:
-        """Take over values by name; returns the keys that were missing and those unexpected."""
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Take over values by name; returns the keys that were missing and those unexpected.
+
+        With ``assign`` the tensors of the state take the place of those of the module, with their
+        dtype and device.
+        """
+        state = state_dict
         for path, module in list(self.named_modules()):
             if module._is_lazy:
                 module.learn_size(state, f"{path}." if path else "")
@@ -300,9 +373,12 @@ class Module:
                 raise StateError(f"{key}: the state has shape {value.shape}, not {t.shape}")
         with history.paused():
             for _, t, value in pairs:
-                t.assign(value.detach().to(t.device))
+                if assign:
+                    t.uop, t._device = value.detach().uop, value._device
+                else:
+                    t.assign(value.detach().to(t.device))
             realize([t for _, t, _ in pairs])
-        return missing, unexpected
+        return IncompatibleKeys(missing, unexpected)
 
     # -- modes and places ----------------------------------------------------------------------
 
@@ -322,7 +398,7 @@ class Module:
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters."""
         for p in self.parameters():
             p.grad = None
@@ -338,6 +414,18 @@ class Module:
                 t.grad = None
         self.__dict__["_is_ready"] = False
         return self.realize()
+
+    def cpu(self) -> Module:
+        """Everything on the CPU."""
+        return self.to(device="CPU")
+
+    def cuda(self, device: int | None = None) -> Module:
+        """Everything on a GPU."""
+        return self.to(device="CUDA" if device is None else f"CUDA:{device}")
+
+    def type(self, dst_type: Any) -> Module:
+        """Floats in another dtype."""
+        return self.to(dtype=dtype_of(dst_type))
 
     def float(self) -> Module:
         """Floats as float32."""

@@ -9,11 +9,20 @@ import numpy as np
 
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
-from svod.nn import functional
+from svod.nn import functional, init
 from svod.nn.module import Module, Parameter
 from svod.tensor.core import shape_of
 from svod.tensor.creation import ones, zeros
 from svod.tensor.tensor import Tensor
+
+
+def _start_again(module: Module) -> None:
+    """A weight of ones and a bias of zeros."""
+    for name, value in (("weight", 1.0), ("bias", 0.0)):
+        found = module._parameters.get(name)
+        if found is not None:
+            init.constant_(found, value)
+    module.__dict__["_is_ready"] = False
 
 
 class _Channels(Module):
@@ -45,6 +54,19 @@ class _Channels(Module):
         self.register_buffer("running_var", variance)
         count = Tensor(np.zeros((), np.int64), device=device) if tracks else None
         self.register_buffer("num_batches_tracked", count)
+
+    def reset_running_stats(self) -> None:
+        """Running values as at the beginning."""
+        if self.track_running_stats:
+            for name, value in (("mean", 0.0), ("var", 1.0)):
+                init.constant_(getattr(self, f"running_{name}"), value)
+            init.constant_(self.num_batches_tracked, 0)
+            self.__dict__["_is_ready"] = False
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        self.reset_running_stats()
+        _start_again(self)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
@@ -126,6 +148,10 @@ class LayerNorm(Module):
         self.register_parameter("weight", weight)
         self.register_parameter("bias", shift)
 
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        _start_again(self)
+
     def forward(self, x: Tensor) -> Tensor:
         return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -148,6 +174,10 @@ class RMSNorm(Module):
         self.normalized_shape, self.eps = shape_of((normalized_shape,)), eps
         start = ones(self.normalized_shape, dtype=dtype, device=device)
         self.register_parameter("weight", Parameter(start) if elementwise_affine else None)
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        _start_again(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return x.rms_norm(self.normalized_shape, self.weight, self.eps)
@@ -179,6 +209,10 @@ class GroupNorm(Module):
         shift = Parameter(zeros(num_channels, **made)) if affine and bias else None
         self.register_parameter("weight", weight)
         self.register_parameter("bias", shift)
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        _start_again(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)

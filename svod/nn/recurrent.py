@@ -10,7 +10,7 @@ from math import sqrt
 from typing import Any
 
 from svod.base.errors import ShapeError
-from svod.nn.layers import parameter
+from svod.nn.layers import draw_again, parameter
 from svod.nn.module import Module
 from svod.nn.packed import PackedSequence, padded, repacked
 from svod.tensor.core import tensor_of
@@ -60,6 +60,10 @@ class _Cell(Module):
         _check_nonlinearity(nonlinearity)
         self.input_size, self.hidden_size, self.nonlinearity = input_size, hidden_size, nonlinearity
         _add_weights(self, self.kind, "", input_size, hidden_size, bias, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        draw_again(self, self.hidden_size)
 
     def forward(self, x: Tensor, state: Any = None) -> Any:
         step, _, count = _STEPS[self.kind]
@@ -249,6 +253,10 @@ class _Recurrent(Module):
 
     def _bias(self, name: str) -> Tensor | None:
         return getattr(self, name) if self.bias else None
+
+    def reset_parameters(self) -> None:
+        """New starting values."""
+        draw_again(self, self.hidden_size)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"

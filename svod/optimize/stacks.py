@@ -17,7 +17,12 @@ MAX_STACKED = 64  # values that one kernel stores side by side
 
 
 def stacked_axes(sink: UOp) -> list[UOp]:
-    """Output axes that choose among values which do not move with them."""
+    """Output axes that choose among values which do not move with them.
+
+    Stores that must happen one after the other stay a loop.
+    """
+    if any(end.src[0].arg == "ordered" for end in sink.src):
+        return []
     outputs = {r for end in sink.src for r in end.src[1:]}
     found: dict[UOp, int] = {}
     for node in sink.toposort():

@@ -292,3 +292,116 @@ def test_rows_that_are_too_long_are_shortened_in_the_table() -> None:
     assert_close(table.weight, wanted, rtol=1e-5)
     frozen = nn.Embedding.from_pretrained(svod.ones(3, 2))
     assert not frozen.weight.requires_grad and frozen(Tensor([1])).tolist() == [[1, 1]]
+
+
+def test_parameters_of_one_module_alone_and_shared_ones() -> None:
+    shared = nn.Linear(2, 2)
+    net = nn.Sequential(shared, nn.BatchNorm1d(2), shared)
+    assert not list(net.parameters(recurse=False)) and not list(net.buffers(recurse=False))
+    assert [n for n, _ in shared.named_parameters(recurse=False)] == ["weight", "bias"]
+    once = [n for n, _ in net.named_parameters(prefix="net")]
+    assert once == ["net.0.weight", "net.0.bias", "net.1.weight", "net.1.bias"]
+    assert [n for n, _ in net.named_modules(remove_duplicate=False)] == ["", "0", "1", "2"]
+    twice = [n for n, _ in net.named_parameters(remove_duplicate=False)]
+    assert twice == ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]
+
+
+def test_a_state_with_a_prefix_and_by_assignment() -> None:
+    one, two = nn.Linear(2, 3), nn.Linear(2, 3)
+    state = one.state_dict(prefix="layer.")
+    assert list(state) == ["layer.weight", "layer.bias"]
+    kept = one.state_dict(destination={"a": 1}, keep_vars=True)
+    assert kept["weight"] is one.weight and kept["a"] == 1
+    halves = {k: v.half() for k, v in one.state_dict().items()}
+    assert two.load_state_dict(halves, assign=True) == ([], [])
+    assert two.weight.dtype is svod.float16 and two.weight.requires_grad
+    found = two.load_state_dict({"weight": one.weight, "colour": one.bias}, strict=False)
+    assert found.missing_keys == ["bias"] and found.unexpected_keys == ["colour"]
+
+
+def test_hooks_with_options_and_in_front() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Tensor, by: float = 1.0) -> Tensor:
+            return x * by
+
+    module, seen = Scaled(), []
+    module.register_forward_pre_hook(lambda m, args: seen.append("second"))
+    module.register_forward_pre_hook(lambda m, args: seen.append("first"), prepend=True)
+    module.register_forward_pre_hook(
+        lambda m, args, options: (args, {**options, "by": 3.0}), with_kwargs=True
+    )
+    module.register_forward_hook(
+        lambda m, args, options, found: found + options["by"], with_kwargs=True
+    )
+    assert module(Tensor([1.0, 2.0]), by=2.0).tolist() == [6.0, 9.0]
+    assert seen == ["first", "second"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Linear(64, 64),
+        lambda: nn.Bilinear(8, 8, 8),
+        lambda: nn.Conv2d(8, 8, 3),
+        lambda: nn.ConvTranspose1d(8, 8, 3),
+        lambda: nn.LSTM(8, 8),
+        lambda: nn.GRUCell(8, 8),
+        lambda: nn.Embedding(16, 16, padding_idx=2),
+        lambda: nn.EmbeddingBag(16, 16),
+    ],
+)
+def test_parameters_are_drawn_again(make: Callable[[], Any]) -> None:
+    module = make()
+    before = {k: v.numpy() for k, v in module.state_dict().items()}
+    parameters = list(module.parameters())
+    module.reset_parameters()
+    assert all(a is b for a, b in zip(parameters, module.parameters(), strict=True))
+    for key, old in before.items():
+        new = module.state_dict()[key].numpy()
+        assert not np.array_equal(old, new) and new.dtype == old.dtype
+        np.testing.assert_allclose(new.std(), old.std(), rtol=0.5)
+        if isinstance(module, nn.Embedding):
+            assert not new[2].any()
+    assert all(p.requires_grad for p in module.parameters())
+
+
+def test_norms_start_again() -> None:
+    norm = nn.BatchNorm1d(3)
+    norm(Tensor(normal(5, 3)))
+    norm.weight.assign(svod.zeros(3)).realize()
+    norm.reset_parameters()
+    assert norm.weight.tolist() == [1.0] * 3 and norm.running_mean.tolist() == [0.0] * 3
+    assert norm.running_var.tolist() == [1.0] * 3 and norm.num_batches_tracked.item() == 0
+    norm(Tensor(normal(5, 3)))
+    assert norm.num_batches_tracked.item() == 1
+    for other in (nn.LayerNorm(3), nn.GroupNorm(1, 3), nn.RMSNorm(3)):
+        other.weight.assign(svod.zeros(3)).realize()
+        other.reset_parameters()
+        assert other.weight.tolist() == [1.0] * 3
+
+
+def test_a_part_is_put_in_the_place_of_another() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 3)))
+    net.set_submodule("1.0", nn.Tanh())
+    assert isinstance(net[1][0], nn.Tanh)
+    with pytest.raises(StateError):
+        net.set_submodule("1.5", nn.Tanh())
+
+
+def test_a_property_of_a_module_may_be_set() -> None:
+    class Square(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.half = 1.0
+
+        @property
+        def side(self) -> float:
+            return self.half * 2
+
+        @side.setter
+        def side(self, value: float) -> None:
+            self.half = value / 2
+
+    module = Square()
+    module.side = 6.0
+    assert module.half == 3.0 and module.type("float64").cpu().side == 6.0

@@ -205,3 +205,10 @@ def test_iteration_length_and_membership():
     assert [1, 2, 3][Tensor(1)] == 2
     with pytest.raises(DTypeError):
         len(Tensor(1.0))
+
+
+def test_places_side_by_side_are_added_to_one_after_the_other() -> None:
+    a, b = Tensor(np.array([0, 1, 0])), Tensor(np.array([0, 0, 2]))
+    places = svod.stack([a + 0, b * 1], 1)
+    found = svod.zeros(3, 3).scatter_add(1, places, svod.ones(3, 2))
+    assert found.tolist() == [[2, 0, 0], [1, 1, 0], [1, 0, 1]]

@@ -50,7 +50,7 @@ def _taken(module: Module, kind: str, name: str) -> Tensor:
 
 
 def _found(module: Module, kind: str, name: str) -> _Computed | None:
-    for _, hook in module._hooks.values():
+    for _, hook, _ in module._hooks.values():
         if isinstance(hook, _Computed) and (hook.kind, hook.name) == (kind, name):
             return hook
     return None
