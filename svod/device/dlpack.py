@@ -333,7 +333,7 @@ def _strided(
     steps = None if strides is None else tuple([s * dtype.itemsize for s in strides])
     interface: dict[str, object] = {
         "shape": shape,
-        "typestr": np.dtype(f"u{dtype.itemsize}").str,
+        "typestr": f"|V{dtype.itemsize}",
         "data": (address, True),
         "strides": steps,
         "version": 3,

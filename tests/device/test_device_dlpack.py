@@ -214,6 +214,14 @@ def test_copy_true_never_shares() -> None:
     assert found.buffer.numpy().tolist() == array.tolist()
 
 
+@pytest.mark.parametrize("name", ["int8", "float16", "float64", "complex64", "complex128"])
+def test_copies_of_every_size_of_element(name: str) -> None:
+    array = np.arange(12).astype(name).reshape(3, 4).T
+    found = from_dlpack(array, copy=True)
+    assert found.shape == (4, 3) and found.buffer.dtype.name == name
+    np.testing.assert_array_equal(found.buffer.numpy().reshape(4, 3), array)
+
+
 def test_scalars_and_empty_tensors() -> None:
     found = from_dlpack(np.array(5.0, np.float32))
     assert (found.shape, found.buffer.numpy().tolist()) == ((), [5.0])
