@@ -1,8 +1,10 @@
 """Factorisations of matrices, computed on the host by NumPy's LAPACK inside a plan.
 
 A factorisation is a custom function of kind ``linalg.<name>``. Its attributes are the shapes of
-the inputs and the options; its result is one vector with all parts one after the other, which
-the tensor side cuts up again. ``parts`` gives the shapes of those parts without computing.
+the inputs and the options, and whether the numbers are complex; its result is one vector with all
+parts one after the other, which the tensor side cuts up again. Complex numbers come and go as pairs
+of floats, and all parts of a complex result are complex. ``parts`` gives the shapes of those parts
+without computing.
 """
 
 from __future__ import annotations
@@ -47,6 +49,11 @@ def _eigh(x: Array) -> tuple[Array, ...]:
     return tuple(np.linalg.eigh(x))
 
 
+def _eig(x: Array) -> tuple[Array, ...]:
+    """Of matrices that are real in fact, LAPACK's real algorithm keeps conjugate pairs exact."""
+    return tuple(np.linalg.eig(x if x.imag.any() else np.ascontiguousarray(x.real)))
+
+
 def _svd(x: Array, full: bool) -> tuple[Array, ...]:
     return tuple(np.linalg.svd(x, full_matrices=full))
 
@@ -84,6 +91,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "det": _det,
     "slogdet": _slogdet,
     "eigh": _eigh,
+    "eig": _eig,
     "svd": _svd,
     "qr": _qr,
     "exp": _exp,
@@ -101,7 +109,7 @@ def parts(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> li
         return [(*batch, m, n)]
     if name in ("det", "slogdet"):
         return [batch] * (2 if name == "slogdet" else 1)
-    if name == "eigh":
+    if name in ("eigh", "eig"):
         return [(*batch, n), (*batch, m, n)]
     if name == "svd":
         rows, columns = (m, n) if options[0] else (small, small)
@@ -126,9 +134,13 @@ def run(
     kind: str, buffers: Sequence[Buffer], attrs: tuple[Any, ...], values: Mapping[str, int]
 ) -> None:
     """The implementation of every kind: read the inputs, compute, write the result."""
-    shapes, options = attrs
-    arrays = [b.copyout().reshape(s) for b, s in zip(buffers[1:], shapes, strict=True)]
-    buffers[0].copyin(compute(kind.removeprefix(PREFIX), arrays, options))
+    shapes, options, is_complex = attrs
+    flat = [b.copyout() for b in buffers[1:]]
+    if is_complex:
+        flat = [f.view(np.result_type(f.dtype, np.complex64)) for f in flat]
+    arrays = [f.reshape(s) for f, s in zip(flat, shapes, strict=True)]
+    found = compute(kind.removeprefix(PREFIX), arrays, options)
+    buffers[0].copyin(found.view(found.real.dtype) if is_complex else found)
 
 
 def size_of(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> int:

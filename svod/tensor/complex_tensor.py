@@ -11,7 +11,9 @@ from types import FunctionType
 from typing import Any
 
 from svod.base.errors import DTypeError
-from svod.tensor.complex import joined, parts
+from svod.tensor.complex import complex_pair
+from svod.tensor.complex_math import power
+from svod.tensor.complex_methods import ComplexElements, ComplexFolds, divided
 from svod.tensor.core import set_complex_class, spelled
 from svod.tensor.tensor import IN_PLACE, Tensor, in_place
 
@@ -43,7 +45,8 @@ _ARITHMETIC = (
     "add sub mul multiply subtract rsub neg negative positive square lerp addcmul eq ne "
     "not_equal equal logical_and logical_or logical_xor logical_not deg2rad rad2deg sum mean "
     "any all count_nonzero cumsum trace nansum nanmean matmul dot mm bmm mv addmm addmv addr "
-    "baddbmm addbmm linear outer ger inner tensordot kron cross matrix_power stft istft"
+    "baddbmm addbmm linear outer ger inner tensordot kron cross matrix_power "
+    "det slogdet inverse pinverse cholesky cholesky_solve cholesky_inverse qr svd matrix_exp"
 )
 ALLOWED = frozenset(f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC}".split())
 _OPERATORS = {  # of real numbers only
@@ -53,25 +56,26 @@ _OPERATORS = {  # of real numbers only
 }  # fmt: skip
 
 
-class ComplexTensor(Tensor):
+class ComplexTensor(ComplexElements, ComplexFolds, Tensor):
     """A lazy array of complex numbers: ``Tensor([1 + 2j, 3j])``."""
 
     __slots__ = ()
 
-    @property
-    def real(self) -> Tensor:
-        """The real part."""
-        return parts(self)[0]
+    def __abs__(self) -> Tensor:
+        return self.abs()
 
-    @property
-    def imag(self) -> Tensor:
-        """The imaginary part."""
-        return parts(self)[1]
+    def __truediv__(self, other: Any) -> Tensor:
+        return divided(self, other)
 
-    def conj(self) -> Tensor:
-        """The conjugate: the imaginary part with the other sign."""
-        x, y = parts(self)
-        return joined(x, -y)
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return divided(self, other, True)
+
+    def __pow__(self, other: Any) -> Tensor:
+        return power(self, other)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        exponent, base = complex_pair(self, other)
+        return power(base, exponent)
 
     def __reduce__(self) -> Any:
         return Tensor, (self.numpy(), None, self._device)

@@ -157,10 +157,12 @@ def linspace(
     """``num`` values at equal distances from start to stop."""
     count = integer(num, "num")
     for name, value in (("start", start), ("stop", stop)):
-        if not isinstance(value, (int, float)):
+        if not isinstance(value, (int, float, complex)):
             raise DTypeError(f"linspace: {name} must be a number, not {value!r:.60}")
     if count < 0:
         raise ShapeError(f"linspace: num must be 0 or more, not {count}")
+    if isinstance(start, complex) or isinstance(stop, complex) or is_complex_dtype(dtype):
+        return _complex_line(start, stop, count, endpoint, dtype, device)
     if not endpoint:  # the first values of a line with one more
         whole = linspace(start, stop, count + 1, dtype=dtype, device=device)
         return whole.narrow(0, 0, count)
@@ -180,6 +182,28 @@ def linspace(
     if kind.is_int:
         rising = rising.floor()
     return rising.cast(kind)
+
+
+def is_complex_dtype(dtype: Any) -> bool:
+    """Whether a dtype argument names a complex one."""
+    return dtype is not None and dtype_of(dtype).kind == "c"
+
+
+def _complex_line(
+    start: Any, stop: Any, count: int, endpoint: bool, dtype: Any, device: str | None
+) -> Tensor:
+    """Both parts at equal distances."""
+    from svod.tensor.complex import joined
+
+    kind = dt.complex64 if dtype is None else dtype_of(dtype)
+    if kind.kind != "c":
+        raise DTypeError(f"linspace from {start} to {stop} is complex, not {kind.name}")
+    first, last = complex(start), complex(stop)
+    ends = [(first.real, last.real), (first.imag, last.imag)]
+    floats = dt.FLOATS_OF[kind]
+    return joined(
+        *[linspace(a, b, count, endpoint=endpoint, dtype=floats, device=device) for a, b in ends]
+    )
 
 
 def logspace(start: float, end: float, steps: int, base: float = 10.0, **options: Any) -> Tensor:

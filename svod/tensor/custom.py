@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype.convert import dtype_of
 from svod.ir import ops as O
 from svod.ir.args import CustomArg
@@ -38,12 +39,12 @@ def custom_function(
     """
     sources = [tensor_of(t) for t in tensors]
     if not sources and (shape is None or dtype is None):
-        from svod.base.errors import ShapeError
-
         raise ShapeError(f"custom function {kind!r} without tensors needs a shape and a dtype")
     device = None
     for t in sources:
         device = common_device(device, t._device)
+    if any(t.dtype.is_complex for t in sources):
+        raise DTypeError(f"custom function {kind!r} takes real tensors: give view_as_real(x)")
     size = sources[0].shape if shape is None else tuple(shape)
     kept = sources[0].dtype if dtype is None else dtype_of(dtype)
     arg = CustomArg(kind, tuple(attrs), size)

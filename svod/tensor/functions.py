@@ -102,7 +102,9 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = 
 def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype of an operation on these tensors, dtypes and Python numbers."""
     found = [v.dtype if isinstance(v, Tensor) else v for v in arrays_and_dtypes]
-    return _result_type(*[v if isinstance(v, (bool, int, float)) else dtype_of(v) for v in found])
+    return _result_type(
+        *[v if isinstance(v, (bool, int, float, complex)) else dtype_of(v) for v in found]
+    )
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -128,8 +130,8 @@ _KINDS: dict[str, Callable[[DType], bool]] = {
     "unsigned integer": lambda d: d.kind == "u",
     "integral": lambda d: d.kind in "iu",
     "real floating": lambda d: d.kind == "f",
-    "complex floating": lambda d: False,
-    "numeric": lambda d: d.kind in "iuf",
+    "complex floating": lambda d: d.kind == "c",
+    "numeric": lambda d: d.kind in "iufc",
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from svod.base.errors import DeviceError, ShapeError
 from svod.dtype import types as dt
-from svod.dtype.promotion import DEFAULT_FLOAT, DEFAULT_INT
+from svod.dtype.promotion import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
 from svod.dtype.types import DType
 from svod.tensor.core import default_device, device_name
 
@@ -17,10 +17,10 @@ _KINDS: dict[str, tuple[DType, ...]] = {
     "signed integer": (dt.int8, dt.int16, dt.int32, dt.int64),
     "unsigned integer": (dt.uint8, dt.uint16, dt.uint32, dt.uint64),
     "real floating": (dt.float32, dt.float64),
-    "complex floating": (),
+    "complex floating": dt.COMPLEX,
 }
 _KINDS["integral"] = _KINDS["signed integer"] + _KINDS["unsigned integer"]
-_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"]
+_KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["complex floating"]
 
 
 class NamespaceInfo:
@@ -53,11 +53,11 @@ class NamespaceInfo:
         return found
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType | None]:
-        """The dtypes of results when nothing else is said; there is no complex one."""
+        """The dtypes of results when nothing else is said."""
         device_name(device)
         return {
             "real floating": DEFAULT_FLOAT,
-            "complex floating": None,
+            "complex floating": DEFAULT_COMPLEX,
             "integral": DEFAULT_INT,
             "indexing": dt.int64,
         }

@@ -17,10 +17,12 @@ import numpy as np
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import finfo
+from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.ir.node import is_symbolic
 from svod.runtime.host_linalg import PREFIX, compute, parts, size_of
 from svod.tensor.autograd import custom_gradient
+from svod.tensor.complex import joined
 from svod.tensor.core import Axis, axes_of, axis_of, float_node, pair, spelled, tensor_of, wrap
 from svod.tensor.creation import eye
 from svod.tensor.custom import custom_function
@@ -36,15 +38,22 @@ from svod.tensor.matrices import solve_triangular as solve_triangular
 from svod.tensor.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul",
-    "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "multi_dot",
-    "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
+    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
+    "lstsq", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose",
+    "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
     "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
 class EighResult(NamedTuple):
     """Eigenvalues in ascending order, and the eigenvectors as columns."""
+
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues in no order, and eigenvectors of length 1 as columns; both are complex."""
 
     eigenvalues: Tensor
     eigenvectors: Tensor
@@ -76,12 +85,12 @@ class SVDResult(NamedTuple):
 
 
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
-    """The lower triangular L with L @ L.T = x, or with ``upper`` its transpose.
+    """The lower triangular L with L @ L.mH = x, or with ``upper`` its conjugate transpose.
 
     Only the lower triangle of x is read; x must be positive definite.
     """
     (found,) = _factors(_cholesky, "cholesky", _square(x, "cholesky"))
-    return found.mT if upper else found
+    return found.mH if upper else found
 
 
 def inv(x: Tensor, /) -> Tensor:
@@ -96,7 +105,8 @@ def det(x: Tensor, /) -> Tensor:
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """The sign of the determinant and the logarithm of its size, which do not overflow."""
-    return SlogdetResult(*_factors(_slogdet, "slogdet", _square(x, "slogdet")))
+    sign, size = _factors(_slogdet, "slogdet", _square(x, "slogdet"))
+    return SlogdetResult(sign, size.real)
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -116,18 +126,32 @@ def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
 
 
 def eigh(x: Tensor, /) -> EighResult:
-    """Eigenvalues and eigenvectors of symmetric matrices; the lower triangle is read."""
-    return EighResult(*_factors(_eigh, "eigh", _square(x, "eigh")))
+    """Eigenvalues and eigenvectors of Hermitian matrices; the lower triangle is read."""
+    values, vectors = _factors(_eigh, "eigh", _square(x, "eigh"))
+    return EighResult(values.real, vectors)
 
 
 def eigvalsh(x: Tensor, /) -> Tensor:
-    """The eigenvalues of symmetric matrices, ascending."""
+    """The eigenvalues of Hermitian matrices, ascending."""
     return eigh(x).eigenvalues
+
+
+def eig(x: Tensor, /) -> EigResult:
+    """Eigenvalues and eigenvectors of square matrices, complex whatever x is."""
+    given = _square(x, "eig")
+    kind = promote(given.dtype, dt.complex64)
+    return EigResult(*_factors(_eig, "eig", given.cast(kind)))
+
+
+def eigvals(x: Tensor, /) -> Tensor:
+    """The eigenvalues of square matrices, complex and in no order."""
+    return eig(x).eigenvalues
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """U, S, Vh with x = U @ diag(S) @ Vh; without full_matrices only the vectors that count."""
-    return SVDResult(*_factors(_svd, "svd", _matrices(x, "svd"), bool(full_matrices)))
+    left, values, right = _factors(_svd, "svd", _matrices(x, "svd"), bool(full_matrices))
+    return SVDResult(left, values.real, right)
 
 
 def svdvals(x: Tensor, /) -> Tensor:
@@ -151,10 +175,10 @@ def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     """The pseudo-inverse; singular values below rtol times the largest count as zero."""
     left, values, right = svd(x, full_matrices=False)
     if 0 in x.shape[-2:]:
-        return wrap(B.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, values.dtype), x._device)
+        return wrap(B.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, left.dtype), x._device)
     counts = values > _limit(values, x, rtol)
     scale = select(counts, 1.0 / select(counts, values, 1.0), 0.0)
-    return (right.mT * scale.unsqueeze(-2)) @ left.mT
+    return (right.mH * scale.unsqueeze(-2)) @ left.mH
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
@@ -258,9 +282,9 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None
     matrix = _matrices(x, "matrix_norm")
     check_order(ord, "matrix_norm")
     if 0 in matrix.shape[-2:]:
-        found = matrix.sum((-2, -1))  # zeros: the norm of no elements
+        found = matrix.real.sum((-2, -1))  # zeros: the norm of no elements
     elif ord in ("fro", None):
-        found = (matrix * matrix).sum((-2, -1)).sqrt()
+        found = squares(matrix).sum((-2, -1)).sqrt()
     elif ord in ("nuc", 2, -2):
         values = svdvals(matrix)
         fold: dict[Any, Callable[..., Tensor]] = {
@@ -291,7 +315,8 @@ def _factors(function: Callable[..., Tensor], name: str, *args: Any) -> list[Ten
     if not any(prod(s) for s in pieces):
         flat = wrap(B.full((0,), 0, kind), tensors[0]._device)
     elif 0 in shapes[0]:  # nothing to read: LAPACK's answer is known now
-        arrays = [np.empty(s, np.float64) for s in shapes]
+        wide = np.complex128 if kind.is_complex else np.float64
+        arrays = [np.empty(s, wide) for s in shapes]
         flat = Tensor(compute(name, arrays, options), dtype=kind, device=tensors[0]._device)
     else:
         flat = function(*args)
@@ -306,7 +331,13 @@ def _cut(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
 def _host(name: str, tensors: Sequence[Tensor], *options: Any) -> Tensor:
     shapes = tuple([t.shape for t in tensors])
     size = size_of(name, shapes, options)
-    return custom_function(PREFIX + name, *tensors, shape=(size,), attrs=(shapes, options))
+    is_complex = tensors[0].dtype.is_complex
+    attrs = (shapes, options, is_complex)
+    if not is_complex:
+        return custom_function(PREFIX + name, *tensors, shape=(size,), attrs=attrs)
+    floats = [wrap(B.floats_of(t.uop), t._device) for t in tensors]
+    found = custom_function(PREFIX + name, *floats, shape=(size, 2), attrs=attrs)
+    return wrap(B.complex_view(found.uop), found._device)
 
 
 def _unpacked(name: str, flat: Tensor, x: Tensor, *options: Any) -> list[Tensor]:
@@ -322,10 +353,10 @@ def _cholesky(x: Tensor) -> Tensor:
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
     lower, g = output.reshape(x.shape), grad.reshape(x.shape)
     inverse = inv(lower)
-    middle = (lower.mT @ g).tril()
+    middle = (lower.mH @ g).tril()
     middle = middle - middle * _identity(x) * 0.5
-    found = inverse.mT @ middle @ inverse
-    return (found + found.mT) * 0.5
+    found = inverse.mH @ middle @ inverse
+    return (found + found.mH) * 0.5
 
 
 @custom_gradient
@@ -335,7 +366,7 @@ def _inv(x: Tensor) -> Tensor:
 
 @_inv.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    turned = output.reshape(x.shape).mT
+    turned = output.reshape(x.shape).mH
     return -(turned @ grad.reshape(x.shape) @ turned)
 
 
@@ -346,9 +377,9 @@ def _exp(x: Tensor) -> Tensor:
 
 @_exp.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    # The corner of the exponential of [[x.T, grad], [0, x.T]] is the derivative of exp(x.T)
+    # The corner of the exponential of [[x.mH, grad], [0, x.mH]] is the derivative of exp(x.mH)
     # in the direction of grad.
-    turned, g = x.mT, grad.reshape(x.shape)
+    turned, g = x.mH, grad.reshape(x.shape)
     above = concatenate([turned, g], -1)
     below = concatenate([turned * 0, turned], -1)
     n = x.shape[-1]
@@ -362,8 +393,8 @@ def _solve(a: Tensor, b: Tensor) -> Tensor:
 
 @_solve.backward
 def _(grad: Tensor, output: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    right = solve(a.mT, grad.reshape(b.shape))
-    return -(right @ output.reshape(b.shape).mT), right
+    right = solve(a.mH, grad.reshape(b.shape))
+    return -(right @ output.reshape(b.shape).mH), right
 
 
 @custom_gradient
@@ -373,8 +404,8 @@ def _det(x: Tensor) -> Tensor:
 
 @_det.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    scale = (grad * output).reshape(x.shape[:-2])
-    return inv(x).mT * scale.unsqueeze((-2, -1))
+    scale = (grad * output.conj()).reshape(x.shape[:-2])
+    return inv(x).mH * scale.unsqueeze((-2, -1))
 
 
 @custom_gradient
@@ -384,8 +415,11 @@ def _slogdet(x: Tensor) -> Tensor:
 
 @_slogdet.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    _, scale = _unpacked("slogdet", grad, x)
-    return inv(x).mT * scale.unsqueeze((-2, -1))
+    of_sign, scale = _unpacked("slogdet", grad, x)
+    if x.dtype.is_complex:  # a sign that turns
+        sign, _ = _unpacked("slogdet", output, x)
+        scale = joined(scale.real, -(of_sign.conj() * sign).imag)
+    return inv(x).mH * scale.unsqueeze((-2, -1))
 
 
 @custom_gradient
@@ -397,10 +431,28 @@ def _eigh(x: Tensor) -> Tensor:
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
     values, vectors = _unpacked("eigh", output, x)
     of_values, of_vectors = _unpacked("eigh", grad, x)
-    turn = (vectors.mT @ of_vectors) * _gaps(values)
-    middle = turn + _identity(x) * of_values.unsqueeze(-1)
-    found = vectors @ middle @ vectors.mT
-    return (found + found.mT) * 0.5
+    turn = (vectors.mH @ of_vectors) * _gaps(values.real)
+    middle = turn + _identity(x) * of_values.real.unsqueeze(-1)
+    found = vectors @ middle @ vectors.mH
+    return (found + found.mH) * 0.5
+
+
+@custom_gradient
+def _eig(x: Tensor) -> Tensor:
+    return _host("eig", [x])
+
+
+@_eig.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    values, vectors = _unpacked("eig", output, x)
+    of_values, of_vectors = _unpacked("eig", grad, x)
+    turned = vectors.mH @ of_vectors
+    along = turned.diagonal(0, -2, -1).real.unsqueeze(-2)  # vectors keep their length
+    apart = (values.unsqueeze(-2) - values.unsqueeze(-1)).conj()
+    differ = apart != 0
+    middle = (turned - vectors.mH @ vectors * along) / select(differ, apart, 1.0)
+    middle = select(differ, middle, 0.0) + _identity(x) * of_values.unsqueeze(-1)
+    return solve(vectors.mH, middle @ vectors.mH)
 
 
 @custom_gradient
@@ -414,21 +466,25 @@ def _(grad: Tensor, output: Tensor, x: Tensor, full: bool) -> Tensor:
         raise DTypeError("svd has no gradient with full_matrices=True unless matrices are square")
     left, values, right = _unpacked("svd", output, x, full)
     of_left, of_values, of_right = _unpacked("svd", grad, x, full)
+    values, of_values = values.real, of_values.real
     gaps = _gaps(values * values)
     line = values.unsqueeze(-2)
-    turn_left = left.mT @ of_left
-    turn_right = right @ of_right.mT
-    middle = ((turn_left - turn_left.mT) * gaps) * line
-    middle = middle + values.unsqueeze(-1) * ((turn_right - turn_right.mT) * gaps)
-    middle = middle + eye(values.shape[-1], dtype=x.dtype) * of_values.unsqueeze(-2)
+    turn_left = left.mH @ of_left
+    turn_right = right @ of_right.mH
+    middle = ((turn_left - turn_left.mH) * gaps) * line
+    middle = middle + values.unsqueeze(-1) * ((turn_right - turn_right.mH) * gaps)
+    along = of_values
+    if x.dtype.is_complex:  # pairs of vectors may turn together
+        along = joined(along, turn_left.diagonal(0, -2, -1).imag / values)
+    middle = middle + eye(values.shape[-1], dtype=x.dtype) * along.unsqueeze(-2)
     found = left @ middle @ right
     inverse = 1.0 / line
     if x.shape[-2] > x.shape[-1]:
         outside = of_left * inverse
-        found = found + (outside - left @ (left.mT @ outside)) @ right
+        found = found + (outside - left @ (left.mH @ outside)) @ right
     if x.shape[-1] > x.shape[-2]:
         outside = of_right * inverse.mT
-        found = found + left @ (outside - (outside @ right.mT) @ right)
+        found = found + left @ (outside - (outside @ right.mH) @ right)
     return found
 
 
@@ -444,10 +500,10 @@ def _(grad: Tensor, output: Tensor, x: Tensor, mode: str) -> Tensor:
         raise DTypeError(f"qr in mode {mode!r} has no gradient for matrices of shape {(m, n)}")
     q, r = _unpacked("qr", output, x, mode)
     of_q, of_r = _unpacked("qr", grad, x, mode)
-    middle = r @ of_r.mT - of_q.mT @ q
+    middle = r @ of_r.mH - of_q.mH @ q
     lower = middle.tril(-1)
-    symmetric = lower + lower.mT + middle * eye(n, dtype=x.dtype)
-    return solve(r, (of_q + q @ symmetric).mT).mT
+    symmetric = lower + lower.mH + middle.real * eye(n, dtype=middle.real.dtype)
+    return solve(r, (of_q + q @ symmetric).mH).mH
 
 
 def _gaps(values: Tensor) -> Tensor:
@@ -455,6 +511,13 @@ def _gaps(values: Tensor) -> Tensor:
     apart = values.unsqueeze(-2) - values.unsqueeze(-1)
     differ = apart != 0
     return select(differ, 1.0 / select(differ, apart, 1.0), 0.0)
+
+
+def squares(x: Tensor) -> Tensor:
+    """The squares of the magnitudes."""
+    if not x.dtype.is_complex:
+        return x * x
+    return x.real * x.real + x.imag * x.imag
 
 
 def _identity(x: Tensor) -> Tensor:

@@ -60,14 +60,14 @@ class Matrices(Core):
         return _linalg().pinv(self, rtol=rcond)
 
     def cholesky(self: Tensor, upper: bool = False) -> Tensor:
-        """The triangular L with L @ L.T = self; with ``upper`` its transpose."""
+        """The triangular L with L @ L.mH = self; with ``upper`` its conjugate transpose."""
         return _linalg().cholesky(self, upper=upper)
 
     def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
         """The x with A @ x = self, where ``input2`` is the Cholesky factor of A."""
-        lower = input2.mT if upper else input2
+        lower = input2.mH if upper else input2
         half = solve_triangular(lower, self, upper=False)
-        return solve_triangular(lower.mT, half, upper=True)
+        return solve_triangular(lower.mH, half, upper=True)
 
     def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
         """The inverse of the matrix whose Cholesky factor this is."""
@@ -81,9 +81,9 @@ class Matrices(Core):
         return _linalg().qr(self, mode="reduced" if some else "complete")
 
     def svd(self: Tensor, some: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """U, S and V (not transposed) with self = U @ diag(S) @ V.T."""
+        """U, S and V (not transposed) with self = U @ diag(S) @ V.mH."""
         left, values, right = _linalg().svd(self, full_matrices=not some)
-        return left, values, right.mT
+        return left, values, right.mH
 
     def matrix_exp(self: Tensor) -> Tensor:
         """The exponential of square matrices."""
@@ -202,4 +202,4 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LstsqResult:
     apart = A @ solution - right
     found = solution.squeeze(-1) if is_vector else solution
     rank = linalg.matrix_rank(A, rtol=rcond)
-    return LstsqResult(found, (apart * apart).sum(-2), rank, linalg.svdvals(A))
+    return LstsqResult(found, linalg.squares(apart).sum(-2), rank, linalg.svdvals(A))

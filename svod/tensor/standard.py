@@ -16,6 +16,7 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir.node import const
+from svod.tensor.complex import parts
 from svod.tensor.core import Axis, axes_of, pair, spelled, tensor_of, wrap
 from svod.tensor.elementwise import select
 from svod.tensor.joining import concatenate
@@ -325,23 +326,22 @@ def unique_values(x: Tensor, /) -> Tensor:
     return Tensor(np.unique(x.numpy(), equal_nan=False), device=x._device)
 
 
-# -- numbers without an imaginary part ---------------------------------------------------------
+# -- parts of numbers --------------------------------------------------------------------------
 
 
 def conj(x: Tensor, /) -> Tensor:
-    """x itself: there are no complex dtypes."""
-    return tensor_of(x)
+    """The conjugate; a real number is its own."""
+    return tensor_of(x).conj()
 
 
 def real(x: Tensor, /) -> Tensor:
-    """x itself: there are no complex dtypes."""
-    return tensor_of(x)
+    """The real part; a real number is its own."""
+    return tensor_of(x).real
 
 
 def imag(x: Tensor, /) -> Tensor:
-    """Zeros: there are no complex dtypes."""
-    given = tensor_of(x)
-    return wrap(B.full(given.shape, 0, given.dtype), given._device)
+    """The imaginary part; that of real numbers is zero."""
+    return parts(tensor_of(x))[1]
 
 
 # -- products ----------------------------------------------------------------------------------

@@ -10,12 +10,19 @@ from typing import Any
 
 from svod.tensor import (
     assembly,
+<<<<<<< HEAD
     ctc,
+=======
+    complexes,
+>>>>>>> 4bc6092 (Complex functions, reductions and linear algebra)
     distances,
     noise,
     numeric,
     special,
+<<<<<<< HEAD
     spectral,
+=======
+>>>>>>> 4bc6092 (Complex functions, reductions and linear algebra)
     statistics,
     unpooling,
 )
@@ -52,8 +59,8 @@ _IN_PLACE = (
 
 
 def real(input: Tensor) -> Tensor:
-    """x itself: there are no complex numbers."""
-    return input
+    """The real part; a real number is its own."""
+    return input.real
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
@@ -114,6 +121,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "polygamma": special.polygamma,
     "promote_types": numeric.promote_types,
     "real": real,
+    "complex": complexes.complex,
+    "polar": complexes.polar,
+    "view_as_real": complexes.view_as_real,
+    "view_as_complex": complexes.view_as_complex,
     "rrelu": noise.rrelu,
     "alpha_dropout": noise.alpha_dropout,
     "feature_alpha_dropout": noise.feature_alpha_dropout,
