@@ -73,13 +73,17 @@ class ExecutionPlanBuilder:
         """The outputs in the order of the roots, in place of all that were set before."""
         self._outputs = list(indices)
 
-    def name_input(self, name: str, index: int, shape: Shape | None = None) -> None:
+    def name_input(
+        self, name: str, index: int, shape: Shape | None = None, is_complex: bool = False
+    ) -> None:
         """Give an input a name, to bind other memory to it; the shape may hold variables."""
-        self._ports.append(PortSpec(name, index, shape))
+        self._ports.append(PortSpec(name, index, shape, False, is_complex))
 
-    def name_output(self, name: str, index: int, shape: Shape | None = None) -> None:
+    def name_output(
+        self, name: str, index: int, shape: Shape | None = None, is_complex: bool = False
+    ) -> None:
         """Give an output a name."""
-        self._ports.append(PortSpec(name, index, shape, is_output=True))
+        self._ports.append(PortSpec(name, index, shape, True, is_complex))
 
     def set_memory_report(self, report: MemoryReport) -> None:
         """What the memory planner decided; `build()` adds what lies outside its arenas."""

@@ -276,7 +276,14 @@ class _Reader:
         for fact in self.manifest.all_inner("ports"):
             shape = tuple(_size(fact, "shape", size) for size in fact.items("shape"))
             place = fact.number("buffer", high=self.buffer_count - 1)
-            specs.append(PortSpec(fact.text("name"), place, shape, fact.flag("is_output")))
+            is_complex = fact.has("is_complex") and fact.flag("is_complex")
+            if is_complex and (
+                shape[-1:] != (2,) or self.buffer_facts[place][3] not in dt.COMPLEX_OF
+            ):
+                raise fact.wrong("shape", "pairs of floats", list(shape))
+            specs.append(
+                PortSpec(fact.text("name"), place, shape, fact.flag("is_output"), is_complex)
+            )
             fixed = [size for size in shape if isinstance(size, int)]
             elements = int(np.prod(fixed, dtype=object)) if len(fixed) == len(shape) else None
             if elements is not None and elements != self.buffer_facts[place][2]:

@@ -180,13 +180,13 @@ class ExecutionPlan:
     def inputs(self) -> dict[str, Buffer]:
         """The buffers bound to the named inputs."""
         buffers = self._buffers()
-        return {p.name: buffers[p.index] for p in self._ports.values() if not p.is_output}
+        return {p.name: p.given(buffers[p.index]) for p in self._ports.values() if not p.is_output}
 
     @property
     def outputs(self) -> dict[str, Buffer]:
         """The buffers bound to the named outputs."""
         buffers = self._buffers()
-        return {p.name: buffers[p.index] for p in self._ports.values() if p.is_output}
+        return {p.name: p.given(buffers[p.index]) for p in self._ports.values() if p.is_output}
 
     @property
     def ports(self) -> tuple[Port, ...]:

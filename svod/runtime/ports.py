@@ -27,7 +27,7 @@ from svod.base.errors import (
 from svod.device.buffer import Buffer
 from svod.device.launch import evaluate
 from svod.dtype.convert import to_numpy
-from svod.dtype.types import DType
+from svod.dtype.types import COMPLEX_OF, DType
 from svod.ir import ops as O
 from svod.ir.node import UOp, substitute
 from svod.runtime.executor import memory_range
@@ -59,13 +59,14 @@ class PortSpec:
     index: int
     shape: Shape | None = None  # None: one axis with all elements
     is_output: bool = False
+    is_complex: bool = False  # its floats are pairs, the last axis of the shape
 
 
 class Port:
     """A named place in the buffer table of one plan, and the memory bound to it now."""
 
     __slots__ = (
-        "array_dtype", "dtype", "end", "index", "is_direct", "is_output", "is_stale",
+        "array_dtype", "dtype", "end", "index", "is_complex", "is_direct", "is_output", "is_stale",
         "is_written", "memory", "name", "nbytes", "obstacle", "private", "rivals", "shape",
         "size", "start", "value",
     )  # fmt: skip
@@ -74,6 +75,7 @@ class Port:
         self.name = spec.name
         self.index = spec.index
         self.is_output = spec.is_output
+        self.is_complex = spec.is_complex
         self.is_written = is_written
         self.dtype: DType = buffer.dtype
         self.array_dtype = to_numpy(buffer.dtype)
@@ -125,8 +127,14 @@ class Port:
 
     def text(self) -> str:
         """The printed form, such as `f32[n,512]`."""
-        sizes = [size if isinstance(size, int) else _name(size) for size in self.shape]
-        return f"{self.dtype!r}[{','.join(map(str, sizes))}]"
+        shape = self.shape[:-1] if self.is_complex else self.shape
+        sizes = [size if isinstance(size, int) else _name(size) for size in shape]
+        kind = COMPLEX_OF[self.dtype] if self.is_complex else self.dtype
+        return f"{kind!r}[{','.join(map(str, sizes))}]"
+
+    def given(self, buffer: Buffer) -> Buffer:
+        """What the outside sees of the memory: complex numbers where it holds such."""
+        return buffer.cast_to(COMPLEX_OF[buffer.dtype]) if self.is_complex else buffer
 
     def __repr__(self) -> str:
         return f"Port({self.name!r}, {'output' if self.is_output else 'input'} {self.text()})"
@@ -222,6 +230,8 @@ def buffer_for(port: Port, value: object, device: str) -> Buffer:
     """The memory of a value as a buffer that fits a port of a fixed shape."""
     if isinstance(value, Buffer):
         buffer = value
+        if port.is_complex and buffer.dtype is COMPLEX_OF[port.dtype]:
+            buffer = buffer.cast_to(port.dtype)
         if buffer.dtype is not port.dtype:
             raise DTypeError(f"{port.name!r} is {port.text()}, got a buffer of {buffer.dtype!r}")
         if buffer.device != device:
@@ -255,11 +265,24 @@ def as_array(port: Port, value: object) -> Array:
         array = np.asarray(value)
     else:
         raise DTypeError(f"{port.name!r} takes an array or a buffer, got {type(value).__name__}")
+    if port.is_complex and array.dtype == to_numpy(COMPLEX_OF[port.dtype]):
+        return _pairs(port, array)
     if array.dtype != port.array_dtype:
         raise DTypeError(
             f"{port.name!r} is {port.text()}, got an array of {array.dtype}: cast it first"
         )
     return array
+
+
+def _pairs(port: Port, array: Array) -> Array:
+    """Complex numbers as pairs of floats, in the same memory where it is contiguous."""
+    if port.is_written and array.flags.num & READABLE != READABLE:
+        raise ShapeError(
+            f"{port.name!r} is written by the plan and needs an aligned, contiguous array, "
+            f"got strides {array.strides} for shape {array.shape}"
+        )
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(port.array_dtype).reshape(*array.shape, 2)
 
 
 def check_element_count(port: Port, array: Array, shape: Sequence[int]) -> None:

@@ -46,6 +46,7 @@ class PortNames:
 
     inputs: Mapping[int, tuple[str, Shape | None]] = field(default_factory=dict)
     outputs: Sequence[tuple[str, Shape | None]] = ()  # one per output, in order
+    complex: frozenset[str] = frozenset()  # names of those whose floats are complex numbers
 
 
 def prepare_plan(
@@ -241,9 +242,9 @@ class _Build:
         builder.set_output_buffers(outputs)
         for node, (name, shape) in names.inputs.items():
             if node in self.places:
-                builder.name_input(name, self.places[node], shape)
+                builder.name_input(name, self.places[node], shape, name in names.complex)
         for (name, shape), place in zip(names.outputs, outputs, strict=False):
-            builder.name_output(name, place, shape)
+            builder.name_output(name, place, shape, name in names.complex)
         if report is not None:
             builder.set_memory_report(report)
         return builder.build()

@@ -213,6 +213,7 @@ class _Writer:
                 "buffer": port.index,
                 "shape": [size_data(size) for size in port.shape],
                 "is_output": port.is_output,
+                **({"is_complex": True} if port.is_complex else {}),
             }
             for port in self.plan.ports
         ]

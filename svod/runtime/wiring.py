@@ -282,7 +282,8 @@ class Wiring:
         if self.stale:
             self.settle()
         shape = port.concrete_shape(self._variables.current() if port.is_symbolic else {})
-        return self.buffers[port.index].view(0, prod(shape)).copyout().reshape(shape)
+        found = self.buffers[port.index].view(0, prod(shape))
+        return port.given(found).copyout().reshape(shape[:-1] if port.is_complex else shape)
 
     # -- ports ----------------------------------------------------------------------------------
 

@@ -2,8 +2,7 @@
 
 A complex tensor is a COMPLEX node over pairs of floats. What the graph's constructors do not spell
 out (`svod.ir.pairs`) has a formula here and in the other ``complex_*`` files, over the two parts as
-real tensors. A method of Tensor that is right as it is stands in ALLOWED; everything else is
-refused, so that no function for real numbers is applied to complex ones by accident.
+real tensors.
 """
 
 from __future__ import annotations
@@ -37,6 +36,14 @@ def joined(re: Tensor, im: Tensor) -> Tensor:
     kind = promote(promote(re.dtype, im.dtype), dt.float32)
     device = common_device(re._device, im._device)
     return wrap(pairs.joined(B.cast(re.uop, kind), B.cast(im.uop, kind)), device)
+
+
+def squares(x: Tensor) -> Tensor:
+    """The squares of the magnitudes."""
+    if not x.dtype.is_complex:
+        return x * x
+    re, im = parts(x)
+    return re * re + im * im
 
 
 def complex_pair(a: Tensor, b: Any) -> tuple[Tensor, Tensor]:

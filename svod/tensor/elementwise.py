@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import DTypeError
+from svod.base.errors import ComplexOperand, DTypeError
 from svod.dtype import types as dt
 from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
@@ -64,7 +64,12 @@ def divide(a: Tensor, b: Any, swap: bool = False) -> Tensor:
     """Float division; integers become float32 first."""
     x, y, device = pair(a, b)
     x, y = float_node(x), float_node(y)
-    return wrap(B.binary(O.DIV, y, x) if swap else B.binary(O.DIV, x, y), device)
+    try:
+        return wrap(B.binary(O.DIV, y, x) if swap else B.binary(O.DIV, x, y), device)
+    except ComplexOperand:
+        from svod.tensor.complex_methods import divided
+
+        return divided(wrap(x, device), wrap(y, device), swap)
 
 
 def _float_modulo(x: UOp, y: UOp) -> UOp:
@@ -137,7 +142,12 @@ def power(a: Tensor, b: Any, swap: bool = False) -> Tensor:
         x, y = y, x
     if x.dtype.kind == "b":
         raise DTypeError("powers take numbers, not bool")
-    return wrap(B.binary(O.POW, x, y), device)
+    try:
+        return wrap(B.binary(O.POW, x, y), device)
+    except ComplexOperand:
+        from svod.tensor.complex_math import power as complex_power
+
+        return complex_power(wrap(x, device), wrap(y, device))
 
 
 def _constant_power(a: Tensor, exponent: Scalar) -> Tensor | None:

@@ -2,7 +2,8 @@
 
 A call that does not fit its signature, and an error of Python's that bad arguments cause on the
 way, end as errors of Svod's that name the function and the argument. Arguments are looked at only
-then. What the user's own code raises, and what goes wrong below the tensor API, passes as it is.
+then, except that functions of real numbers refuse complex tensors once there are any. What the
+user's own code raises, and what goes wrong below the tensor API, passes as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from svod.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError, SvodError
 from svod.dtype.types import DType
+from svod.tensor.complex_names import MODULES, TAKES_COMPLEX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,11 +36,17 @@ _CAUSED = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, 
 _API = ("svod.tensor", "svod.nn", "svod.dtype", "svod.ir.build", "svod.frontend")
 _API += ("svod.ir.node", "svod.ir.facts")
 _tensor_class: list[type] = []
+_complex_class: list[type] = []  # empty until there is a complex tensor
 
 
 def set_tensor_class(cls: type) -> None:
     """Name the class of tensors."""
     _tensor_class[:] = [cls]
+
+
+def set_complex_class(cls: type) -> None:
+    """Name the class of complex tensors."""
+    _complex_class[:] = [cls]
 
 
 def spelled(function: F) -> F:
@@ -48,8 +56,12 @@ def spelled(function: F) -> F:
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
 
+    is_of_reals = _is_of_reals(function)
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if is_of_reals and _complex_class:
+            _refuse_complex(function, args, kwargs)
         if kwargs and renames:
             for other in renames.keys() & kwargs.keys():
                 own = renames[other]
@@ -68,6 +80,22 @@ def spelled(function: F) -> F:
 
     call.is_public = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+def _is_of_reals(function: Any) -> bool:
+    """Whether a function of Svod's own takes real tensors only."""
+    module, name = function.__module__ or "", function.__name__
+    if not module.startswith("svod") or module.startswith(MODULES):
+        return False
+    return name not in TAKES_COMPLEX and not name.startswith("__")
+
+
+def _refuse_complex(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    cls = _complex_class[0]
+    for value in (*args, *kwargs.values()):
+        for x in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(x, cls):
+                raise DTypeError(f"{function.__name__} takes real numbers, not {x.uop.dtype.name}")
 
 
 def guard(namespace: dict[str, Any], names: Iterable[str] = ()) -> None:

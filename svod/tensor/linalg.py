@@ -22,7 +22,7 @@ from svod.ir import build as B
 from svod.ir.node import is_symbolic
 from svod.runtime.host_linalg import PREFIX, compute, parts, size_of
 from svod.tensor.autograd import custom_gradient
-from svod.tensor.complex import joined
+from svod.tensor.complex import joined, squares
 from svod.tensor.core import Axis, axes_of, axis_of, float_node, pair, spelled, tensor_of, wrap
 from svod.tensor.creation import eye
 from svod.tensor.custom import custom_function
@@ -39,9 +39,9 @@ from svod.tensor.tensor import Tensor
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
-    "lstsq", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose",
-    "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
-    "tensordot", "trace", "vecdot", "vector_norm",
+    "lstsq", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
+    "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 
@@ -511,13 +511,6 @@ def _gaps(values: Tensor) -> Tensor:
     apart = values.unsqueeze(-2) - values.unsqueeze(-1)
     differ = apart != 0
     return select(differ, 1.0 / select(differ, apart, 1.0), 0.0)
-
-
-def squares(x: Tensor) -> Tensor:
-    """The squares of the magnitudes."""
-    if not x.dtype.is_complex:
-        return x * x
-    return x.real * x.real + x.imag * x.imag
 
 
 def _identity(x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.tensor.complex import squares
 from svod.tensor.core import Axis, Core, axes_of, nodes_of, spelled
 from svod.tensor.creation import eye
 from svod.tensor.elementwise import select
@@ -202,4 +203,4 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None) -> LstsqResult:
     apart = A @ solution - right
     found = solution.squeeze(-1) if is_vector else solution
     rank = linalg.matrix_rank(A, rtol=rcond)
-    return LstsqResult(found, linalg.squares(apart).sum(-2), rank, linalg.svdvals(A))
+    return LstsqResult(found, squares(apart).sum(-2), rank, linalg.svdvals(A))

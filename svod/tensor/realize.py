@@ -113,15 +113,18 @@ def prepare(
     if inputs is not None and not isinstance(inputs, Mapping):
         inputs = {f"input{number}": tensor for number, tensor in enumerate(inputs)}
     named = _named_inputs(inputs or {})
+    pairs = {name for name, tensor in (inputs or {}).items() if tensor.uop.op == O.COMPLEX}
     asked = tensors
     tensors = as_floats(tensors)
+    both = list(zip(tensors, asked, strict=True))
     pending = _pending(tensors)
     if not pending:
         raise EmptySchedule("nothing to prepare: every tensor is realised, or there is none")
     watch = _watch("prepare", pending)
     context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
     live = frozenset(named) if freeze else None
-    plan, found = _plan(pending, config, context, (named, outputs), live)
+    places = [i for i, t in enumerate(pending) if any(t is f and f is not a for f, a in both)]
+    plan, found = _plan(pending, config, context, (named, outputs, pairs, places), live)
     if watch is not None:
         watch.prepared(plan)
     made = assignments(pending)
@@ -264,13 +267,16 @@ def _named_inputs(inputs: Mapping[str, Tensor]) -> dict[UOp, tuple[str, Shape]]:
         assert node is not None
         if node in found:
             raise ConfigError(f"inputs {found[node][0]!r} and {name!r} are the same tensor")
-        found[node] = (name, tensor.shape)
+        found[node] = (name, B.floats_of(tensor.uop).shape)
     return found
 
 
 # -- the plan -----------------------------------------------------------------------------------
 
-_Names = tuple[Mapping[UOp, tuple[str, Shape]], Sequence[str] | None]
+# Names of inputs by their BUFFERs, names of outputs, complex inputs, places of complex outputs.
+_Names = tuple[
+    Mapping[UOp, tuple[str, Shape]], Sequence[str] | None, Collection[str], Collection[int]
+]
 
 
 def _plan(
@@ -413,6 +419,8 @@ def _port_names(
     pending: Sequence[Tensor],
     given: Mapping[UOp, tuple[str, Shape]],
     outputs: Sequence[str] | None,
+    complex_inputs: Collection[str],
+    complex_places: Collection[int],
     constants: Collection[int],
 ) -> PortNames:
     inputs: dict[int, tuple[str, Shape | None]] = {}
@@ -436,7 +444,9 @@ def _port_names(
         raise ConfigError(f"{len(pending)} outputs need as many names, got {names}")
     if not names:
         names = [f"output{i}" for i in range(len(pending))]
-    return PortNames(inputs, [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)])
+    shapes = [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)]
+    pairs = frozenset((*complex_inputs, *[names[place] for place in complex_places]))
+    return PortNames(inputs, shapes, pairs)
 
 
 def _assigned(node: UOp) -> UOp:

@@ -1,0 +1,63 @@
+"""The public functions that take complex tensors; `svod.tensor.guard` refuses them to all others.
+
+So a function for real numbers is never applied to complex ones by accident: whoever makes one that
+is right for both adds its name here. Names are those of functions and methods alike.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_FACTS = (
+    "shape dtype device ndim size numel nelement dim ndimension itemsize element_size nbytes "
+    "is_realized graph realize prepare contiguous is_contiguous clone data to to_device cpu "
+    "numpy array_view copyin item tolist assign copy_ fill_ zero_ become "
+    "is_floating_point is_complex is_same_size is_nonzero from_numpy from_dlpack cast astype "
+    "type type_as bool requires_grad requires_grad_ is_leaf grad detach detach_ backward "
+    "manual_seed"
+)
+_MOVEMENT = (
+    "T mT t reshape view view_as reshape_as flatten ravel unflatten squeeze unsqueeze expand "
+    "broadcast_to expand_as permute transpose swapaxes swapdims movedim moveaxis shrink "
+    "narrow pad flip fliplr flipud rot90 roll repeat tile repeat_interleave tril triu "
+    "diagonal diag diag_embed unfold hsplit vsplit dsplit split_with_sizes select "
+    "narrow_copy diagflat diff sum_to_size as_strided new_empty new_tensor cat stack split "
+    "chunk tensor_split unbind squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_ full "
+    "zeros ones empty arange linspace eye full_like zeros_like ones_like new_full new_zeros "
+    "new_ones rand randn randint randperm"
+)
+_ELEMENTS = (
+    "gather take_along_dim index_select take masked_select nonzero argwhere scatter "
+    "scatter_add index_add index_copy index_fill index_put masked_scatter masked_fill where "
+    "diagonal_scatter select_scatter slice_scatter put"
+)
+_ARITHMETIC = (
+    "add sub mul multiply subtract rsub neg negative positive square lerp addcmul eq ne "
+    "not_equal equal logical_and logical_or logical_xor logical_not deg2rad rad2deg sum mean "
+    "any all count_nonzero cumsum trace nansum nanmean matmul dot mm bmm mv addmm addmv addr "
+    "baddbmm addbmm linear outer ger inner tensordot kron cross matrix_power "
+    "det slogdet inverse pinverse cholesky cholesky_solve cholesky_inverse qr svd matrix_exp"
+)
+_FORMULAS = (
+    "conj conj_physical resolve_conj resolve_neg adjoint abs absolute angle sign sgn exp exp2 "
+    "expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh arcsin arccos arctan arcsinh arccosh arctanh sigmoid sinc round nan_to_num "
+    "div divide true_divide pow float_power addcdiv isnan isinf isfinite isreal is_signed isclose "
+    "allclose prod cumprod var std var_mean std_mean norm dist vdot vecdot logdet real imag "
+    "complex polar view_as_real view_as_complex"
+)
+_FUNCTIONS = (
+    "asarray as_tensor tensor astype atleast_1d atleast_2d atleast_3d block_diag broadcast_arrays "
+    "broadcast_tensors cartesian_prod chain_matmul column_stack combinations concat concatenate "
+    "cumulative_sum cumulative_prod cumulative_trapezoid dstack einsum empty_like expand_dims "
+    "gradient hstack isin is_tensor matrix_transpose meshgrid permute_dims result_type can_cast "
+    "finfo row_stack scalar_tensor take_along_axis trapezoid trapz unique_all unique_counts "
+    "unique_inverse unique_values unstack vander vstack repeat rand_like randn_like "
+    "inv solve eigh eigvalsh eig eigvals svdvals pinv matrix_rank matrix_norm vector_norm lstsq "
+    "multi_dot solve_triangular cond "
+    "realize_batch prepare_batch jit decorate plan grad value_and_grad"
+)
+TAKES_COMPLEX: Final = frozenset(
+    f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC} {_FORMULAS} {_FUNCTIONS}".split()
+)
+MODULES: Final = ("svod.tensor.complex", "svod.tensor.fourier")  # all of their functions do
