@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from svod.dtype import types as dt
 from svod.dtype.convert import finfo
+from svod.ir.build import broadcast_shapes
 from svod.tensor.autograd import custom_gradient
 from svod.tensor.complex import joined, parts
 from svod.tensor.core import pair, tensor_of, wrap
@@ -113,13 +114,25 @@ def _infinite_sign(part: Tensor) -> Tensor:
 
 
 def _exp(x: Tensor, y: Tensor) -> Parts:
-    grown, scale = _scaled_exp(x)
+    return _spiral(x, y, x.exp(), *_scaled_exp(x))
+
+
+def _exp2(x: Tensor, y: Tensor) -> Parts:
+    limit, taken, _ = _EXP_LIMIT[x.dtype]
+    is_large = x > limit / _LN2
+    scale = _choice(is_large, 2.0**taken, 1.0, x)
+    grown = (x - _choice(is_large, taken, 0.0, x)).exp2()
+    return _spiral(x, y * _LN2, x.exp2(), grown, scale)
+
+
+def _spiral(x: Tensor, y: Tensor, size: Tensor, grown: Tensor, scale: Tensor) -> Parts:
+    """The point at an angle y and a distance ``size``, which is ``grown * scale``; x is its log."""
     re, im = grown * y.cos() * scale, grown * y.sin() * scale
     is_wild = ~y.isfinite()
     at_zero = x == -inf
     re = select(at_zero & is_wild, 0.0, select((x == inf) & is_wild, inf, re))
     im = select(at_zero & is_wild, _zero(y), im)
-    return select(y == 0, x.exp(), re), select(y == 0, y, im)
+    return select(y == 0, size, re), select(y == 0, y, im)
 
 
 def _scaled_exp(x: Tensor) -> Parts:
@@ -172,10 +185,6 @@ def _log10(x: Tensor, y: Tensor) -> Parts:
     return re * (1 / log(10.0)), im * (1 / log(10.0))
 
 
-def _exp2(x: Tensor, y: Tensor) -> Parts:
-    return _exp(x * _LN2, y * _LN2)
-
-
 # -- roots and quotients ---------------------------------------------------------------------------
 
 
@@ -198,7 +207,12 @@ def _sqrt(x: Tensor, y: Tensor) -> Parts:
 
 def quotient(z: Tensor, w: Tensor) -> Tensor:
     """z / w, scaled by the larger part of w, as Smith does."""
-    return _quotient(z, w)  # type: ignore[no-any-return]
+    return _quotient(*_stretched(z, w))  # type: ignore[no-any-return]
+
+
+def _stretched(z: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    shape = broadcast_shapes(z.shape, w.shape)
+    return z.expand(shape), w.expand(shape)
 
 
 @custom_gradient
@@ -395,7 +409,7 @@ def power(z: Tensor, w: Any) -> Tensor:
     if isinstance(w, (int, float)) and w == 0.5:
         return sqrt(z)
     x, y, device = pair(z, w)
-    return _power(wrap(x, device), wrap(y, device))  # type: ignore[no-any-return]
+    return _power(*_stretched(wrap(x, device), wrap(y, device)))  # type: ignore[no-any-return]
 
 
 def int_of(w: float) -> int:

@@ -28,8 +28,11 @@ _MOVEMENT = (
 )
 _ELEMENTS = (
     "gather take_along_dim index_select take masked_select nonzero argwhere scatter "
-    "scatter_add index_add index_copy index_fill index_put masked_scatter masked_fill where "
-    "diagonal_scatter select_scatter slice_scatter put"
+    "scatter_add index_add index_copy index_fill index_put scatter_reduce masked_scatter "
+    "masked_fill where diagonal_scatter select_scatter slice_scatter put "
+    "channel_shuffle pixel_shuffle pixel_unshuffle fill_diagonal_ embedding fold tanhshrink "
+    "softsign silu ldexp renorm normalize l1_loss mse_loss conv1d conv2d conv3d conv_transpose1d "
+    "conv_transpose2d conv_transpose3d bilinear"
 )
 _ARITHMETIC = (
     "add sub mul multiply subtract rsub neg negative positive square lerp addcmul eq ne "
@@ -44,7 +47,7 @@ _FORMULAS = (
     "asinh acosh atanh arcsin arccos arctan arcsinh arccosh arctanh sigmoid sinc round nan_to_num "
     "div divide true_divide pow float_power addcdiv isnan isinf isfinite isreal is_signed isclose "
     "allclose prod cumprod var std var_mean std_mean norm dist vdot vecdot logdet real imag "
-    "complex polar view_as_real view_as_complex"
+    "complex polar view_as_real view_as_complex H mH"
 )
 _FUNCTIONS = (
     "asarray as_tensor tensor astype atleast_1d atleast_2d atleast_3d block_diag broadcast_arrays "

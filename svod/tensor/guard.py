@@ -87,7 +87,8 @@ def _is_of_reals(function: Any) -> bool:
     module, name = function.__module__ or "", function.__name__
     if not module.startswith("svod") or module.startswith(MODULES):
         return False
-    return name not in TAKES_COMPLEX and not name.startswith("__")
+    is_named = name in TAKES_COMPLEX or name.removesuffix("_") in TAKES_COMPLEX
+    return not is_named and not name.startswith("__")
 
 
 def _refuse_complex(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

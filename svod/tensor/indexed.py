@@ -28,7 +28,7 @@ from svod.tensor.core import (
     tensor_of,
     wrap,
 )
-from svod.tensor.elementwise import select
+from svod.tensor.elementwise import arithmetic, select
 from svod.tensor.indexing import wrap_negative, write
 
 if TYPE_CHECKING:
@@ -262,6 +262,8 @@ def _scatter_fold(
     if reduce not in _FOLDS:
         raise ShapeError(f"scatter_reduce: {reduce!r} is not one of {', '.join(_FOLDS)}")
     op = _FOLDS[reduce]
+    if x.dtype.is_complex and op != O.ADD:
+        raise DTypeError(f"scatter_reduce: {reduce!r} takes real numbers, not {x.dtype.name}")
     node, device = _index_node(index, x)
     if len(node.shape) != x.ndim or len(src.shape) != x.ndim:
         raise ShapeError(f"scatter_reduce: shapes {x.shape}, {node.shape} and {src.shape}")
@@ -282,13 +284,11 @@ def _scatter_fold(
     count = hit.sum(-1)
     inside = x.shrink([(0, n) for n in lines])
     if include_self:
-        pair = {O.ADD: inside + folded, O.MUL: inside * folded}
-        pair |= {O.MAX: inside.maximum(folded), O.MIN: inside.minimum(folded)}
-        found, count = pair[op], count + 1
+        found, count = arithmetic(op, inside, folded), count + 1
     else:
         found = folded
     if reduce == "mean":
-        total = found / count.clamp(1) if x.dtype.kind == "f" else found // count.clamp(1)
+        total = found / count.clamp(1) if x.dtype.kind in "fc" else found // count.clamp(1)
         found = total.cast(x.dtype)
     found = select(hit.any(-1), found, inside)
     if tuple(lines) == x.shape:
