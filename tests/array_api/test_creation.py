@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import svod
 from svod import Tensor
 from tests.array_api import reference as R
-from tests.array_api.reference import DTYPES, FLOATS, INTEGERS, NUMBERS, quick
+from tests.array_api.reference import COMPLEX, DTYPES, FLOATS, INTEGERS, NUMBERS, quick
 
 
 def _dtype(name: str) -> Any:
@@ -244,8 +244,8 @@ def test_inspection() -> None:
         assert found["real floating"] == svod.asarray(1.0).dtype
         assert found["integral"] == svod.asarray(1).dtype
         assert found["indexing"] == svod.argmax(svod.ones(2)).dtype
-        assert found["complex floating"] is None
-        assert info.dtypes(device=device) == {n: _dtype(n) for n in DTYPES}
+        assert found["complex floating"] == svod.asarray(1j).dtype
+        assert info.dtypes(device=device) == {n: _dtype(n) for n in (*DTYPES, *COMPLEX)}
     for kind in (
         "bool",
         "signed integer",
@@ -254,9 +254,12 @@ def test_inspection() -> None:
         "real floating",
         "numeric",
     ):
-        wanted = {n: _dtype(n) for n in DTYPES if svod.isdtype(_dtype(n), kind)}
+        every = (*DTYPES, *COMPLEX)
+        wanted = {n: _dtype(n) for n in every if svod.isdtype(_dtype(n), kind)}
         assert info.dtypes(kind=kind) == wanted
-    assert info.dtypes(kind="complex floating") == {}
+    assert info.dtypes(kind="complex floating") == {
+        "complex64": svod.complex64, "complex128": svod.complex128,
+    }  # fmt: skip
     assert info.dtypes(kind=("bool", "real floating")).keys() == {"bool", *FLOATS}
     with pytest.raises(ValueError, match="no kind"):
         info.dtypes(kind="decimal")

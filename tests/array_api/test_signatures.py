@@ -13,9 +13,8 @@ import svod
 from svod import Tensor
 from tests.array_api import reference
 
-# Names of the reference that are its own, or belong to complex numbers (docs/array_api.md).
+# Names of the reference that are its own.
 _OWN = {"ArrayAPIStrictFlags", "Device", "ModuleType", "fft", "linalg"}
-_COMPLEX = {"complex64", "complex128", "eig", "eigvals"}
 _LOOSE = {"Array.to_device"}  # the reference takes stream by place, the standard by keyword
 _ARRAY = type(strict.asarray(1))
 _PLAIN = set(dir(object)) | {"__buffer__", "__module__", "__dict__", "__weakref__", "__hash__"}
@@ -27,7 +26,7 @@ def _functions() -> list[tuple[str, Any, Any]]:
     found = []
     for prefix, theirs, ours in spaces:
         for name in theirs.__all__:
-            is_left_out = name in _COMPLEX or (not prefix and name in _OWN)
+            is_left_out = not prefix and name in _OWN
             if not is_left_out and "flags" not in name and not name.startswith("__"):
                 found.append((prefix + name, getattr(theirs, name), ours))
     members = [n for n in vars(_ARRAY) if n not in _PLAIN]

@@ -95,9 +95,8 @@ def test_products() -> None:
 def test_a_complex_product_is_four_contractions() -> None:
     a, b = Tensor(numbers(64, 64)), Tensor(numbers(64, 64))
     plan = (a @ b).prepare()
-    names = [k.name for k in plan.kernels()]
     plan.execute()
-    assert len(names) <= 5, names
+    assert len(plan.prepared_kernels()) <= 5
 
 
 def test_factorisations() -> None:
@@ -179,7 +178,7 @@ def test_sets_and_places() -> None:
     check(svod.take(x, Tensor([3, 1])), z[[3, 1]])
 
 
-# -- gradients by differences of both parts ----------------------------------------------------------
+# -- gradients by differences of both parts -------------------------------------------------------
 
 
 def differences(loss: Callable[[np.ndarray], float], z: np.ndarray, h: float = 1e-6) -> np.ndarray:
