@@ -47,7 +47,7 @@ _FORMULAS = (
     "asinh acosh atanh arcsin arccos arctan arcsinh arccosh arctanh sigmoid sinc round nan_to_num "
     "div divide true_divide pow float_power addcdiv isnan isinf isfinite isreal is_signed isclose "
     "allclose prod cumprod var std var_mean std_mean norm dist vdot vecdot logdet real imag "
-    "complex polar view_as_real view_as_complex H mH"
+    "complex polar view_as_real view_as_complex H mH stft istft"
 )
 _FUNCTIONS = (
     "asarray as_tensor tensor astype atleast_1d atleast_2d atleast_3d block_diag broadcast_arrays "
@@ -63,4 +63,5 @@ _FUNCTIONS = (
 TAKES_COMPLEX: Final = frozenset(
     f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC} {_FORMULAS} {_FUNCTIONS}".split()
 )
-MODULES: Final = ("svod.tensor.complex", "svod.tensor.fourier")  # all of their functions do
+# all of whose functions take them
+MODULES: Final = ("svod.tensor.complex", "svod.tensor.fft", "svod.tensor.spectral")

@@ -10,19 +10,13 @@ from typing import Any
 
 from svod.tensor import (
     assembly,
-<<<<<<< HEAD
-    ctc,
-=======
     complexes,
->>>>>>> 4bc6092 (Complex functions, reductions and linear algebra)
+    ctc,
     distances,
     noise,
     numeric,
     special,
-<<<<<<< HEAD
     spectral,
-=======
->>>>>>> 4bc6092 (Complex functions, reductions and linear algebra)
     statistics,
     unpooling,
 )

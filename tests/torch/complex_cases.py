@@ -56,9 +56,9 @@ def complex_inputs(library: Library, case: Case) -> list[Any]:
 def form_of(library: Library, case: Case) -> str:
     """The first form in which both libraries have the name."""
     forms = case.forms or library.forms(case.name)
-    if not isinstance(case.args[0], Data):
-        forms = forms.replace("m", "")
-    return next(f for f in "mtf" if f in forms and (case.name, f) not in STANDARD)
+    order = "mtf" if isinstance(case.args[0], Data) else "tfm"
+    found = [f for f in (*order, *forms) if f in forms and (case.name, f) not in STANDARD]
+    return found[0]
 
 
 def weighted(library: Library, case: Case, inputs: list[Any]) -> Any:
