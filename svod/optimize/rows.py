@@ -17,7 +17,7 @@ from svod.ir.symbolic import add, sub
 from svod.optimize.graph import extent, replace_all
 
 HEAVY = frozenset(range(O.EXP, O.ERF + 1)) | frozenset(range(O.EXPM1, O.ATANH + 1)) | {O.POW}
-ROW_LIMIT = 64 << 10  # bytes of a row that is kept: it must stay in the nearest caches
+ROW_LIMIT = 256 << 10  # bytes of a row that is kept: it must stay in the second cache
 SHORT_ROW = 8  # elements; shorter rows are written out and need no memory
 
 

@@ -29,7 +29,7 @@ def has_scratch(sink: UOp) -> bool:
     return any(n.op == O.DEFINE_LOCAL for n in sink.toposort())
 
 
-@pytest.mark.parametrize("columns", [17, 100, 1024])
+@pytest.mark.parametrize("columns", [17, 100, 1024, 32000])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_softmax_keeps_its_rows_in_the_result(columns: int, cores: int) -> None:
     found = kernel(floats(4096, columns).softmax(-1), replace(ONE_CORE, cores=cores))
