@@ -42,7 +42,7 @@ def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
         done[node] = shuffled.vector(node) or _vector_form(node, done)
     if not vector_bytes:
         return done[sink]
-    return make(O.SINK, dt.void, tuple(shuffled_stores(sink.src, done, vector_bytes)))
+    return make(O.SINK, dt.void, tuple(shuffled_stores(sink.src, done, vector_bytes, vector_value)))
 
 
 def broadcast(node: UOp, lanes: int) -> UOp:

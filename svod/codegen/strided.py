@@ -137,7 +137,7 @@ def _gate_of_places(jump: _Jump) -> UOp | None:
     return gate
 
 
-def _at(value: UOp, places: dict[UOp, UOp]) -> UOp:
+def at(value: UOp, places: dict[UOp, UOp]) -> UOp:
     done = dict(places)
     for node in value.toposort():
         if node not in done:
@@ -193,7 +193,7 @@ class _Made:
         jump = jumps[0]
         place = make(O.RANGE, dt.index, (num(width),), RangeArg(POSITION + 1, AxisKind.LANE))
         if gate is not TRUE:
-            gate = _at(gate, {_PLACE: add(place, num(start + _FAR))})
+            gate = at(gate, {_PLACE: add(place, num(start + _FAR))})
             step = abs(jump.step)
             if len({j.start % step for j in jumps}) < step:
                 needed = [
@@ -232,7 +232,7 @@ class _Made:
 
     def _row(self, jump: _Jump, run: list[int], lane: int, width: int) -> UOp:
         """What one lane needs for all columns of a run, as a vector of the full width."""
-        gate = _at(jump.gate, {jump.lane: num(lane)})
+        gate = at(jump.gate, {jump.lane: num(lane)})
         if gate is FALSE:
             return const(0, jump.load.dtype.vec(width))
         place = make(O.RANGE, dt.index, (num(len(run)),), RangeArg(POSITION + 1, AxisKind.LANE))

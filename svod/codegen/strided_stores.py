@@ -10,15 +10,27 @@ that fill memory together. Two forms, as for loads (svod.codegen.strided):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from svod.codegen.strided import picked, shuffle, transposed
+from svod.codegen.strided import POSITION, at, picked, shuffle, transposed
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import AxisKind
+from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, const, make
-from svod.ir.symbolic import add, from_terms, num, terms_of
+from svod.ir.symbolic import (
+    FALSE,
+    TRUE,
+    add,
+    and_,
+    conjuncts,
+    from_terms,
+    lt,
+    mul,
+    num,
+    sub,
+    terms_of,
+)
 from svod.optimize.graph import elements_of, extent
 from svod.optimize.machine import MAX_STEP, MIN_RUN
 
@@ -32,9 +44,15 @@ class _Jump(NamedTuple):
     step: int
     base: UOp
     start: int
+    gate: UOp
 
 
-def shuffled_stores(ends: Sequence[UOp], done: dict[UOp, UOp], vector_bytes: int) -> list[UOp]:
+def shuffled_stores(
+    ends: Sequence[UOp],
+    done: dict[UOp, UOp],
+    vector_bytes: int,
+    vector_value: Callable[[UOp], UOp],
+) -> list[UOp]:
     """The ends of a kernel as vectors, with stores that jump replaced where memory is filled."""
     groups: dict[tuple[object, ...], list[_Jump]] = {}
     for position, end in enumerate(ends):
@@ -42,19 +60,23 @@ def shuffled_stores(ends: Sequence[UOp], done: dict[UOp, UOp], vector_bytes: int
         if jump is not None:
             loops = tuple([r for r in end.src[1:] if r is not jump.lane])
             memory = jump.store.src[0].src[0]
-            key = memory, jump.lane, jump.step, jump.base, jump.store.src[1].dtype, loops
+            key = memory, jump[2:5], jump.gate, jump.store.src[1].dtype, loops
             groups.setdefault(key, []).append(jump)
     found: dict[int, list[UOp]] = {}
     for jumps in groups.values():
         jumps.sort(key=lambda jump: jump.start)
         for run in _runs(jumps, vector_bytes):
             around = [r for r in ends[run[0].position].src[1:] if r is not run[0].lane]
-            values = [done[jump.store.src[1]] for jump in run]
-            write = _interleaved if len(run) == run[0].step else _transposed
-            stores = write(run, [_full(v, run[0].lane) for v in values], vector_bytes)
+            values = [_full(done[jump.store.src[1]], run[0].lane) for jump in run]
+            if run[0].step <= MAX_STEP:
+                stores = _interleaved(run, values)
+            else:
+                stores = _transposed(run, values, vector_bytes)
             for jump in run:
                 found[jump.position] = []
-            found[run[0].position] = [make(O.END, dt.void, (s, *around)) for s in stores]
+            for place, vector in stores:
+                store = make(O.STORE, dt.void, (vector_value(place), vector), run[0].store.arg)
+                found[run[0].position].append(make(O.END, dt.void, (store, *around)))
     return [e for i, end in enumerate(ends) for e in found.get(i, (done[end],))]
 
 
@@ -64,7 +86,7 @@ def _jump(position: int, end: UOp) -> _Jump | None:
         return None
     index = store.src[0]
     lanes = [r for r in end.src[1:] if r.op == O.RANGE and r.arg.kind is AxisKind.LANE]
-    if len(lanes) != 1 or len(index.src) != 2 or elements_of(index) != 1:
+    if len(lanes) != 1 or elements_of(index) != 1:
         return None
     (lane,) = lanes
     terms, start = terms_of(index.src[1])
@@ -72,7 +94,41 @@ def _jump(position: int, end: UOp) -> _Jump | None:
     size = extent(lane)
     if step < 2 or size & (size - 1) or any(lane in t.ranges for t in terms):
         return None
-    return _Jump(position, store, lane, step, from_terms(terms, 0), start)
+    gate = index.src[2] if len(index.src) == 3 else TRUE
+    if step <= MAX_STEP and any(_bounded_lane(part, lane) is None for part in conjuncts(gate)):
+        return None
+    return _Jump(position, store, lane, step, from_terms(terms, 0), start, gate)
+
+
+def _bounded_lane(part: UOp, lane: UOp) -> tuple[int, UOp, int] | None:
+    """A condition as ``factor * lane + rest < limit`` with a factor of 1, -1 or 0; None if it is
+    another."""
+    if lane not in part.ranges:
+        return 0, part, 0
+    if part.op != O.LT or part.src[1].op != O.CONST:
+        return None
+    terms, constant = terms_of(part.src[0])
+    factor = terms.pop(lane, 0)
+    if abs(factor) != 1 or any(lane in t.ranges for t in terms):
+        return None
+    return factor, from_terms(terms, constant), part.src[1].arg
+
+
+def _gate_of_places(jump: _Jump, place: UOp) -> UOp:
+    """The gate of the element at ``step * lane + any``, given this sum."""
+    gate = TRUE
+    for part in conjuncts(jump.gate):
+        bounded = _bounded_lane(part, jump.lane)
+        assert bounded is not None, "such stores were left out"
+        factor, rest, limit = bounded
+        if factor == 0:
+            gate = and_(gate, part)
+        elif factor > 0:  # lane < limit - rest
+            gate = and_(gate, lt(add(mul(rest, jump.step), place), jump.step * limit))
+        else:  # rest - limit < lane
+            first = mul(sub(rest, num(limit - 1)), jump.step)
+            gate = and_(gate, lt(sub(first, place), 1))
+    return gate
 
 
 def _runs(jumps: list[_Jump], vector_bytes: int) -> list[list[_Jump]]:
@@ -91,17 +147,19 @@ def _runs(jumps: list[_Jump], vector_bytes: int) -> list[list[_Jump]]:
     return [run for run in found if len(run) >= least]
 
 
-def _interleaved(run: list[_Jump], values: list[UOp], vector_bytes: int) -> list[UOp]:
+def _interleaved(run: list[_Jump], values: list[UOp]) -> list[tuple[UOp, UOp]]:
+    """Places in memory and what goes there."""
     width, step = extent(run[0].lane), run[0].step
     stores = []
     for part in range(step):
         places = [divmod(part * width + i, step) for i in range(width)]
         vector = picked(values, [(number, lane) for lane, number in places])
-        stores.append(_store(run[0], part * width, vector))
+        place = add(_counter(width), num(part * width))
+        stores.append((_index(run[0], place, _gate_of_places(run[0], place)), vector))
     return stores
 
 
-def _transposed(run: list[_Jump], values: list[UOp], vector_bytes: int) -> list[UOp]:
+def _transposed(run: list[_Jump], values: list[UOp], vector_bytes: int) -> list[tuple[UOp, UOp]]:
     """Blocks of as many lanes as a register has, and as many columns."""
     lanes = extent(run[0].lane)
     side = min(lanes, vector_bytes // values[0].dtype.scalar.itemsize)
@@ -111,9 +169,13 @@ def _transposed(run: list[_Jump], values: list[UOp], vector_bytes: int) -> list[
     for first in range(0, lanes, side):
         columns = [_cut(v, first, side) for v in values]
         columns += [columns[0]] * (side - len(columns))
-        for i, row in enumerate(transposed(columns)[: lanes - first]):
+        for lane, row in enumerate(transposed(columns)[: lanes - first], first):
+            gate = at(run[0].gate, {run[0].lane: num(lane)})
+            if gate is FALSE:
+                continue
             vector = row if len(run) == side else shuffle((row,), range(len(run)))
-            stores.append(_store(run[0], (first + i) * run[0].step, vector))
+            place = add(_counter(len(run)), num(lane * run[0].step))
+            stores.append((_index(run[0], place, gate), vector))
     return stores
 
 
@@ -134,8 +196,12 @@ def _full(value: UOp, lane: UOp) -> UOp:
     return make(O.BROADCAST, value.dtype.vec(lanes), (value,))
 
 
-def _store(jump: _Jump, offset: int, vector: UOp) -> UOp:
+def _counter(size: int) -> UOp:
+    return make(O.RANGE, dt.index, (num(size),), RangeArg(POSITION, AxisKind.LANE))
+
+
+def _index(jump: _Jump, place: UOp, gate: UOp) -> UOp:
     index = jump.store.src[0]
-    place = add(jump.base, num(jump.start + offset))
-    where = make(O.INDEX, index.dtype, (index.src[0], place), "vector")
-    return make(O.STORE, dt.void, (where, vector), jump.store.arg)
+    offset = add(add(jump.base, num(jump.start)), place)
+    sources = (index.src[0], offset) if gate is TRUE else (index.src[0], offset, gate)
+    return make(O.INDEX, index.dtype, sources)

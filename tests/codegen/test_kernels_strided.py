@@ -134,6 +134,13 @@ def test_parts_side_by_side(parts: int, size: int) -> None:
     check(lambda x: stack([x * (i + 1) + x.sqrt() for i in range(parts)], -1), data((size,)) ** 2)
 
 
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_rows_of_parts_with_a_rest(parts: int) -> None:
+    """Lanes past the end of a short row store nothing."""
+    check(lambda x: stack([x * (i + 1) - 2 for i in range(parts)], -1), data((7, 10)))
+    check(lambda x: stack([x.permute(1, 0) * (i + 1) for i in range(parts)], -1), data((40, 11)))
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_parts_side_by_side_along_any_axis(axis: int) -> None:
     check(lambda x: stack([x + 1, x * x, x - 2], axis), data((12, 40)))
