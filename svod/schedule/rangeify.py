@@ -150,16 +150,20 @@ class _Lowering:
         children = []
         gates = []
         start = 0
-        # Single elements are inside wherever the loop stands, and it will be written out.
-        is_free = not self.reduces and is_stack(node, indices)
+        # Single elements are inside wherever the loop stands. Many are read only where they are
+        # chosen, unless the loop will be written out.
+        are_single = all(s.shape[axis] == 1 for s in node.src)
+        is_free = not are_single or (not self.reduces and is_stack(node, indices))
         for s in node.src:
             stop = start + s.shape[axis]
             first, end = node_of(start), node_of(stop)
             valid = and_(lt(sub(first, indices[axis]), 1), lt(indices[axis], end))
             if s.shape[axis] != 0 and valid is not FALSE:
                 place = list(indices)
-                place[axis] = ZERO if s.shape[axis] == 1 else sub(indices[axis], first)
-                children.append((s, tuple(place), gate if is_free else and_(gate, valid)))
+                is_single = s.shape[axis] == 1
+                place[axis] = ZERO if is_single else sub(indices[axis], first)
+                needed = gate if is_single and is_free else and_(gate, valid)
+                children.append((s, tuple(place), needed))
                 gates.append(lt(indices[axis], end))
             start = stop
         extra[node, indices, gate] = tuple(gates)
