@@ -169,6 +169,9 @@ def _fill(
             outermost = loops[min(node.src[1:], key=lambda r: loops[r].depth)]
             producer[node] = outermost
             home[node] = outermost.parent or root
+        elif node.op == O.END:  # its lanes were its only loops
+            producer[node] = node.src[0]
+            home[node] = home[node.src[0]]
         elif node in home and node.op != O.ACC:
             producer[node] = node
 

@@ -51,7 +51,7 @@ def find_chain(sink: UOp) -> Chain | None:
         if value.op != O.MUL or column.src[0].op != O.CONST:
             continue
         for rows, columns in (value.src, value.src[::-1]):
-            if not _has_contraction(rows) or column not in rows.ranges:
+            if not _has_contraction(rows) or column not in rows.ranges or rows is columns:
                 continue
             if not _row_passes(rows, column):
                 continue

@@ -74,6 +74,18 @@ def test_stages_run_once_where_their_memory_is_read_in_steps(rows: int, columns:
     np.testing.assert_allclose(out, want, rtol=2e-5, atol=2e-5)
 
 
+def test_a_stage_without_loops_comes_before_all_that_read_it() -> None:
+    q, k, v = made((2, 1, 15), 0), made((2, 63, 15), 1), made((2, 63, 63), 2)
+    kept = made((1, 63), 3) > 0
+    scores = svod.where(Tensor(kept), Tensor(q) @ Tensor(k).transpose(-2, -1), -np.inf)
+    rows = scores.softmax(-1)
+    rows = rows / (rows * rows).sum(-1, keepdim=True).sqrt()
+    wide = q.astype(np.float64) @ np.swapaxes(k, -1, -2)
+    want = softmax(np.where(kept, wide, -np.inf))
+    want = want / np.sqrt((want * want).sum(-1, keepdims=True)) @ v
+    np.testing.assert_allclose((rows @ Tensor(v)).numpy(), want, rtol=2e-5, atol=2e-5)
+
+
 def test_the_plain_formula_is_found() -> None:
     q, k, v = made((4, 40, 16), 0), made((4, 48, 16), 1), made((4, 48, 16), 2)
     out = (Tensor(q) @ Tensor(k).transpose(-2, -1) / 4.0).softmax(-1) @ Tensor(v)
