@@ -21,6 +21,7 @@ from svod.ir.args import BufferRef, ReduceArg
 from svod.ir.node import UOp, const, is_symbolic, largest, make, stored_shape
 from svod.ir.reductions import identity
 
+_COMPLEX = O.COMPLEX  # looked at in places that are often passed
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
@@ -144,7 +145,7 @@ CAT_PARTS = 8  # a kernel picks among so many parts; more are joined in stored g
 def cat(parts: Sequence[UOp], axis: int) -> UOp:
     """The parts one after the other along an axis; work and graph stay linear in the parts."""
     parts = [p for p in parts if p.shape[axis]] or list(parts[:1])
-    if len(parts) > 1 and parts[0].op == O.COMPLEX:
+    if parts[0].op == _COMPLEX and len(parts) > 1:
         return _pairs().cat(parts, axis)  # type: ignore[no-any-return]
     while len(parts) > CAT_PARTS:
         groups = [parts[i : i + CAT_PARTS] for i in range(0, len(parts), CAT_PARTS)]
@@ -290,9 +291,12 @@ def cast(x: UOp, dtype: DType) -> UOp:
     """x converted to ``dtype``."""
     if x.dtype is dtype:
         return x
-    if x.dtype.kind == "c" or dtype.kind == "c":
+    if x.op == _COMPLEX:
         return _pairs().cast(x, dtype)  # type: ignore[no-any-return]
-    node = make(O.CAST, dtype, (x,))
+    try:
+        node = make(O.CAST, dtype, (x,))
+    except ComplexOperand:
+        return _pairs().cast(x, dtype)  # type: ignore[no-any-return]
     node._shape = x.shape
     return node
 
@@ -432,7 +436,7 @@ def contiguous(x: UOp) -> UOp:
     """x stored in a buffer of its own."""
     if x.op == O.CONTIGUOUS:
         return x
-    if x.op == O.COMPLEX:
+    if x.op == _COMPLEX:
         return complex_view(contiguous(x.src[0]))
     node = make(O.CONTIGUOUS, x.dtype, (x,))
     node._shape = x.shape

@@ -29,7 +29,7 @@ _DTYPES: dict[str, DType] = {
     "BOOL": dt.bool_, "U8": dt.uint8, "I8": dt.int8, "U16": dt.uint16, "I16": dt.int16,
     "U32": dt.uint32, "I32": dt.int32, "U64": dt.uint64, "I64": dt.int64, "F16": dt.float16,
     "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64, "F8_E4M3": dt.float8_e4m3,
-    "F8_E5M2": dt.float8_e5m2,
+    "F8_E5M2": dt.float8_e5m2, "C64": dt.complex64,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 HEADER_LIMIT = 100_000_000  # bytes, as in the reference implementation
@@ -61,9 +61,12 @@ def load_file(path: str | os.PathLike[str], device: str | None = None) -> dict[s
         if not size:
             found[name] = wrap(B.full(entry.shape, 0, entry.dtype), where)
             continue
-        view = memory.view(base + entry.start, size, entry.dtype)
-        node = B.reshape(B.new_buffer(size, entry.dtype, memory.device, view), entry.shape)
-        found[name] = wrap(B.copy(node, where), where)
+        kind, shape = entry.dtype, entry.shape
+        if kind.is_complex:
+            kind, shape, size = dt.FLOATS_OF[kind], (*shape, 2), 2 * size
+        view = memory.view(base + entry.start, size, kind)
+        node = B.copy(B.reshape(B.new_buffer(size, kind, memory.device, view), shape), where)
+        found[name] = wrap(B.complex_view(node) if entry.dtype.is_complex else node, where)
     return found
 
 

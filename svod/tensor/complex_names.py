@@ -58,7 +58,7 @@ _FUNCTIONS = (
     "unique_inverse unique_values unstack vander vstack repeat rand_like randn_like "
     "inv solve eigh eigvalsh eig eigvals svdvals pinv matrix_rank matrix_norm vector_norm lstsq "
     "multi_dot solve_triangular cond "
-    "realize_batch prepare_batch jit decorate plan grad value_and_grad"
+    "custom_function realize_batch prepare_batch jit decorate plan grad value_and_grad"
 )
 TAKES_COMPLEX: Final = frozenset(
     f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC} {_FORMULAS} {_FUNCTIONS}".split()

@@ -79,6 +79,7 @@ class Core:
 
 
 _class: type[Any] = Core  # tensor.py puts Tensor here; results are always plain tensors
+_COMPLEX = O.COMPLEX
 _complex_class: type[Any] | None = None  # of which complex results are made
 _new = object.__new__
 _frame: Callable[[int], Any] = _getframe
@@ -117,7 +118,7 @@ def become_complex(tensor: Any) -> None:
 
 def wrap(uop: UOp, device: str | None) -> Tensor:
     """A tensor over a node."""
-    t = _new(_class if uop.op != O.COMPLEX else complex_class())
+    t = _new(_class if uop.op != _COMPLEX else complex_class())
     t.uop = uop
     t._device = device
     _add(ref(t, _discard))

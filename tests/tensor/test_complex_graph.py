@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -227,3 +228,53 @@ def test_other_methods_are_refused() -> None:
     ):
         with pytest.raises(DTypeError):
             f()
+
+
+def test_plans_bind_complex_arrays(tmp_path: Path) -> None:
+    z = Tensor(numbers((3,))).realize()
+    plan = (z * 2j + 1).prepare(inputs={"z": z})
+    assert [port.text() for port in plan.ports] == ["c64[3]", "c64[3]"]
+    for a in (numbers((3,)), numbers((6,))[::2]):
+        np.testing.assert_allclose(plan(z=a), a * 2j + 1, rtol=1e-6)
+    out = np.zeros(3, np.complex64)
+    plan.bind(output0=out)
+    plan.execute()
+    np.testing.assert_allclose(out, a * 2j + 1, rtol=1e-6)
+    with pytest.raises(DTypeError, match=r"c64\[3\]"):
+        plan.bind(z=np.zeros(3, np.complex128))
+    plan.save(tmp_path / "plan")
+    again = svod.load_plan(tmp_path / "plan")
+    np.testing.assert_allclose(again(z=a), a * 2j + 1, rtol=1e-6)
+
+
+def test_run_time_sizes() -> None:
+    a = numbers((8,))
+    n = svod.Variable("n", 1, 8)
+    x = Tensor(a).realize()
+    for size in (3, 8):
+        np.testing.assert_allclose((x[: n.bind(size)] * 2).numpy(), a[:size] * 2)
+
+
+def test_state_files(tmp_path: Path) -> None:
+    from svod.nn.state import load_file, save_file
+
+    a = numbers((2, 3))
+    save_file({"z": Tensor(a), "x": Tensor([1.0])}, tmp_path / "state")
+    found = load_file(tmp_path / "state")
+    assert found["z"].dtype is complex64
+    np.testing.assert_array_equal(found["z"].numpy(), a)
+
+
+def test_functions_of_real_numbers_refuse_complex_operands_in_any_place() -> None:
+    x, z = Tensor([1.0, 2.0]), Tensor([1j, 2j])
+    for name in ("hypot", "maximum", "atan2", "copysign", "fmod", "smooth_l1_loss", "logaddexp"):
+        with pytest.raises(DTypeError, match=f"{name} takes real numbers, not complex64"):
+            getattr(x, name)(z)
+        with pytest.raises(DTypeError):
+            getattr(z, name)(x)
+    with pytest.raises(DTypeError):
+        svod.cdist(x.reshape(1, 2), z.reshape(1, 2))
+    with pytest.raises(DTypeError, match="view_as_real"):
+        svod.custom_function("nothing", z)
+    with pytest.raises(DTypeError, match="Parameter cannot hold complex numbers"):
+        svod.nn.Parameter(z)
