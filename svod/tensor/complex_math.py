@@ -101,8 +101,9 @@ def direction(z: Tensor) -> Tensor:
     # Of infinite parts only the signs count; where one is NaN, so is the result.
     a = select(large == inf, _infinite_sign(x), x / scale)
     b = select(large == inf, _infinite_sign(y), y / scale)
-    size = select(large == 0, 1.0, a.hypot(b))
-    return joined(a / size, b / size)
+    is_zero = large == 0
+    size = select(is_zero, 1.0, a.hypot(b))
+    return joined(select(is_zero, 0.0, a / size), select(is_zero, 0.0, b / size))
 
 
 def _infinite_sign(part: Tensor) -> Tensor:
@@ -147,7 +148,8 @@ def _expm1(x: Tensor, y: Tensor) -> Parts:
     re, im = _exp(x, y)
     half = (y * 0.5).sin()
     near = x.expm1() * y.cos() - half * half * 2
-    whole = select(y == 0, x.expm1(), select((x.abs() < 1) & y.isfinite(), near, re - 1))
+    real = x.expm1() + 0.0  # -0 + 0j gives 0 + 0j
+    whole = select(y == 0, real, select((x.abs() < 1) & y.isfinite(), near, re - 1))
     return whole, im
 
 
@@ -273,7 +275,7 @@ def _tanh(x: Tensor, y: Tensor) -> Parts:
     below = square * sine * sine + 1
     is_far = x.abs() > limit
     faded = (y.sin() * y.cos() * 4) * (x.abs() * -2).exp()
-    faded = select(x.isinf() & ~y.isfinite(), _zero(y), faded)
+    faded = select(x.isinf(), _zero(y), faded)  # as the array API has it; C99 looks at sin(2y)
     one = _choice(x < 0, -1.0, 1.0, x)
     one = select(x.isinf() | y.isfinite(), one, nan)
     re = select(is_far, one, square * cosine * sine / below)
