@@ -25,8 +25,8 @@ def is_lane(node: UOp) -> bool:
 def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
     """The kernel with vector values and no LANE ranges.
 
-    With registers of a known size, loads that jump from lane to lane become vector loads and
-    shuffles where that is possible.
+    With registers of a known size, loads and stores that jump from lane to lane become vector
+    accesses and shuffles where that is possible.
     """
     done: dict[UOp, UOp] = {}
 

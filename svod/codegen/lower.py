@@ -12,6 +12,7 @@ from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make
 from svod.ir.reductions import identity
+from svod.optimize.depth import parts_of
 
 INT32_LIMIT = (1 << 31) - 1
 
@@ -26,16 +27,28 @@ def lower(sink: UOp, has_parts: bool = False) -> UOp:
 
 def _accumulators(sink: UOp) -> UOp:
     done: dict[UOp, UOp] = {}
+    waiting = {end.src[0].src[0].src[0] for end in sink.src if parts_of(end)}
     for node in sink.toposort():
         src = tuple([done[s] for s in node.src])
         if node.op == O.REDUCE:
             done[node] = _accumulate(node, src)
+        elif waiting and _goes_on(node, waiting):
+            inner = node.src[1]
+            done[node] = _accumulate(inner, tuple([done[s] for s in inner.src]), src[0])
         else:
             done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
     return done[sink]
 
 
-def _accumulate(node: UOp, src: tuple[UOp, ...]) -> UOp:
+def _goes_on(node: UOp, waiting: set[UOp]) -> bool:
+    """Whether a sum is added to what the output holds of it: then it starts from there."""
+    if node.op != O.ADD or node.src[1].op != O.REDUCE or node.src[1].arg != O.ADD:
+        return False
+    loads = [n for n in node.src[0].toposort() if n.op == O.LOAD]
+    return bool(loads) and all(n.src[0].src[0] in waiting for n in loads)
+
+
+def _accumulate(node: UOp, src: tuple[UOp, ...], start: UOp | None = None) -> UOp:
     values = [s for s in src if s.op != O.RANGE]
     loops = [s for s in src if s.op == O.RANGE]
     op, dtype = node.arg, node.dtype
@@ -44,7 +57,8 @@ def _accumulate(node: UOp, src: tuple[UOp, ...]) -> UOp:
         for value in values[1:]:
             total = step(op, total, value)
         return total
-    start = const(identity(op, dtype.scalar), dtype)
+    if start is None:
+        start = const(identity(op, dtype.scalar), dtype)
     # The number keeps accumulators of different reductions apart.
     total = acc = make(O.ACC, dtype, (start, *loops), (op, tuple([v.sn for v in values])))
     for value in values:

@@ -22,6 +22,7 @@ from svod.codegen.render.llvm import LLVMRenderer, streaming_choice
 from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp, elements
+from svod.optimize.depth import parts_of
 from svod.optimize.dots import PARTS
 from svod.optimize.graph import evaluations, renumber
 from svod.optimize.heuristics import optimize
@@ -181,6 +182,8 @@ def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machin
         [n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR and n.arg.name == CORE], default=1
     )
     writes, reads = _slots(nodes, O.STORE), _slots(nodes, O.LOAD)
+    waiting = [e.src[0].src[0].src[0].arg.slot for e in kernel.src if parts_of(e)]
+    reads = tuple([slot for slot in reads if slot not in waiting])  # its own sums are no input
     flops, moved = work_of(body, kernel)
     stream = moved > machine.stream_bytes and _streams(kernel)
     name = kernel_name(body)

@@ -12,6 +12,7 @@ left of that axis. Loops that opts made are named by their position, counted fro
     LANE(axis, n)          n steps are the lanes of vectors
     BLOCK(axis, n)         the loop is cut in blocks of n, inside the loops over lanes
     DOT(axis, n)           n narrow steps of a reduced axis are one word, multiplied at once
+    DEPTH(axis, n)         n steps of a reduced axis at a time, for all outputs of a block
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
     SWEEP(axis, n)         sums down n columns wait in scratch memory while rows are read whole
@@ -33,6 +34,7 @@ from svod.ir.node import UOp, make
 from svod.optimize.bands import WIDEST_PASS, Bands, find_chain, make_bands, make_finish
 from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import group_depth, stage_columns
+from svod.optimize.depth import cut_depth, depth_refusal
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
@@ -190,8 +192,12 @@ class Nest:
                 return "STAGE needs a TILE of the same axis before it"
             staged = stage_columns(self.sink, opt.axis, width, opt.amount, self.machine)
             return "" if staged is not None else "the kernel is no contraction with these columns"
-        if self.is_grouped and opt.name != "TILE":
-            return "after DOT come TILE and STAGE"
+        if self.is_grouped and opt.name not in ("DEPTH", "TILE"):
+            return "after DOT come DEPTH, TILE and STAGE"
+        if opt.name == "DEPTH":
+            if any(o.name != "DOT" for o in self.opts):
+                return "DEPTH comes before all others but DOT"
+            return depth_refusal(self.sink, opt.axis, opt.amount)
         if opt.name == "DOT":
             if self.opts:
                 return "DOT comes before all others"
@@ -366,6 +372,11 @@ def _dot(nest: Nest, opt: Opt) -> None:
     nest._find_loops(nest.loops)
 
 
+def _depth(nest: Nest, opt: Opt) -> None:
+    nest.sink = cut_depth(nest.sink, opt.axis, opt.amount)
+    nest._find_loops(nest.loops)
+
+
 def _strip(nest: Nest, opt: Opt) -> None:
     _cut(nest, opt, AxisKind.UPCAST)
     nest.sink = stage_rows(nest.sink)
@@ -420,6 +431,7 @@ _ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
     "LANE": _lane,
     "BLOCK": _block,
     "DOT": _dot,
+    "DEPTH": _depth,
     "TILE": _tile,
     "STAGE": _stage,
     "SWEEP": _sweep,

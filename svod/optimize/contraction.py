@@ -50,8 +50,9 @@ class Contraction:
     k: list[UOp]
 
 
-def find_contraction(sink: UOp) -> Contraction | None:
-    """The contraction of a kernel, if that is what it is."""
+def find_contraction(sink: UOp, axis: int | None = None) -> Contraction | None:
+    """The contraction of a kernel, if that is what it is; its columns go along the last output
+    axis, or along the one that is named."""
     if len(sink.src) != 1:
         return None
     end = sink.src[0]
@@ -63,15 +64,22 @@ def find_contraction(sink: UOp) -> Contraction | None:
     value = node.src[0]
     if node.arg != O.ADD or value.op not in (O.MUL, O.DOT):
         return None
-    if any(r.src[0].op != O.CONST for r in (*outputs, *node.src[1:])):
+    if any(r.src[0].op != O.CONST for r in outputs) or not all(map(_is_fixed, node.src[1:])):
         return None
     last = outputs[-1]
+    if axis is not None:
+        last = next((r for r in outputs if r.arg.id == axis), last)
     for rows, columns in (value.src, value.src[::-1]):
         if last in columns.ranges and last not in rows.ranges:
             m = [r for r in outputs if r in rows.ranges and r not in columns.ranges]
             n = [r for r in outputs if r in columns.ranges and r not in rows.ranges]
             return Contraction(node, rows, columns, m, n, list(node.src[1:]))
     return None
+
+
+def _is_fixed(r: UOp) -> bool:
+    """Whether a size is known, if only in each step of other loops."""
+    return not any(n.op == O.DEFINE_VAR for n in r.src[0].toposort())
 
 
 def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
@@ -90,8 +98,10 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         sink = group_depth(sink, grouped.axis, grouped.amount, machine) or sink
         found = find_contraction(sink)
         assert found is not None
-    elif not _needs_panel(found, machine):
-        return []
+    else:
+        found = _turned(sink, found) or found
+        if not _needs_panel(found, machine):
+            return []
     depth = prod(map(extent, found.k))
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
@@ -102,7 +112,7 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         packed = 0
     line = extent(joined[-1]) if len(joined) > 1 else 0
     latency = DOT_LATENCY if grouped is not None else FMA_LATENCY
-    count, given = row_count(found), packed // width
+    count, given = extent(_row_axis(sink, found)), packed // width
     vectors, rows = tile_of(total, count, machine, width, given, line, latency)
     if not packed and not line:
         given = _blocked_vectors(total, vectors, width, depth * itemsize, machine)
@@ -111,7 +121,7 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
         return []
     block = _block(-(-total // tile), depth * tile * itemsize, machine)
-    row = max(found.m, key=extent)
+    row = _row_axis(sink, found)
     column = joined[-1].arg.id
     few = block < STRIP_PANELS and found.rows.op == O.LOAD
     is_read = few or _reads_along(found.rows, found.k)
@@ -123,6 +133,26 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         Opt("STAGE", column, block),
         Opt(keep, row.arg.id, min(rows, extent(row))),
     ]
+
+
+def _turned(sink: UOp, found: Contraction) -> Contraction | None:
+    """The same with rows as columns, where both operands then lie as the inner loop reads them.
+
+    The output lies across the lanes then: its tiles are transposed in registers.
+    """
+    if not found.m or not any(_lies_along(found.columns, k) for k in found.k):
+        return None
+    if found.rows.op != O.LOAD or not _lies_along(found.rows, found.m[-1]):
+        return None
+    if len(found.rows.src[0].src) == 3 or len(found.columns.src[0].src) == 3:
+        return None
+    return find_contraction(sink, found.m[-1].arg.id)
+
+
+def _row_axis(sink: UOp, found: Contraction) -> UOp:
+    """The axis of the rows in a tile: the one that the output lies along, or the longest."""
+    last = sink.src[0].src[-1]
+    return last if last in found.m else max(found.m, key=extent)
 
 
 def _reads_along(rows: UOp, depth: list[UOp]) -> bool:
@@ -161,7 +191,7 @@ def group_depth(sink: UOp, axis: int, parts: int, machine: Machine) -> UOp | Non
 
 def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine) -> UOp | None:
     """Columns in panels of ``tile``, packed ``block`` at a time; None where that does not fit."""
-    found = find_contraction(sink)
+    found = find_contraction(sink, axis)
     if found is None or not found.m or found.n[-1].arg.id != axis:
         return None
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
@@ -205,6 +235,7 @@ def _panels_outside(sink: UOp, found: Contraction, panel: UOp) -> UOp:
     rows = [r for r in loops if r in found.m]
     lanes = [r for r in loops if r.arg.kind in (AxisKind.LANE, AxisKind.UPCAST)]
     rest = [r for r in loops if r not in rows and r not in lanes and r is not panel]
+    rest.sort(key=lambda r: r.arg.kind)  # blocks, then parts of the depth
     inner = [panel] if panel.op == O.RANGE else []
     order = (*rest, *rows, *inner, *lanes)
     return make(O.SINK, dt.void, (make(O.END, dt.void, (end.src[0], *order)),))
@@ -263,12 +294,12 @@ def _lies_along(operand: UOp, k: UOp) -> bool:
 
 def joined_columns(end: UOp, found: Contraction) -> list[UOp]:
     """The column axes that are one axis in the output's memory, outermost first."""
-    outputs = list(end.src[1:])
     place = end.src[0].src[0]
-    joined = [outputs[-1]]
-    step = extent(outputs[-1])
-    for r in reversed(outputs[:-1]):
-        if r not in found.n or stride(place, r) != step:
+    *outer, last = found.n
+    joined = [last]
+    step = extent(last) * (stride(place, last) or 0)
+    for r in reversed(outer):
+        if not step or stride(place, r) != step:
             break
         joined.insert(0, r)
         step *= extent(r)

@@ -164,7 +164,8 @@ def _itemsize(base: UOp) -> int:
 
 def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]:
     """Staged plans with other panels, blocks and rows; the plain plan beside a staged one."""
-    found = find_contraction(base)
+    used = [o.axis for o in body if o.name == "TILE"]
+    found = find_contraction(base, *used[:1])
     if found is None or not found.m or not machine.vector_bytes:
         return
     joined = joined_columns(base.src[0], found)

@@ -7,6 +7,7 @@ a row costs (conversions, words of narrow values, a function), it is paid once p
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 
 from svod.dtype import types as dt
@@ -103,7 +104,7 @@ class _Strip:
         """All values of the strip; where only the last step has a border, it is done apart."""
         for r in self.depth:
             steps = extent(r)
-            if steps < 3:
+            if steps < 3 or r.src[0].op != O.CONST:
                 continue
             most = self._range(steps - 1, AxisKind.LOOP)
             body = whole_reads(replace_all(self.operand, {r: most}))
@@ -121,7 +122,7 @@ class _Strip:
         axes = [*axes, *self.rows] if self.across else [*self.rows, *axes]
         count = _neighbours(axes, value, self.rows if self.across else self.depth, changed)
         inner, outer = axes[len(axes) - count :], axes[: len(axes) - count]
-        values = {r: self._range(extent(r), AxisKind.LOOP) for r in outer}
+        values = {r: self._loop(r) for r in outer}
         loops = [r for r in values.values() if r is not ZERO]
         size = prod(map(extent, inner))
         lanes = min(LANE_BYTES // value.dtype.itemsize, 1 << (size - 1).bit_length())
@@ -131,7 +132,10 @@ class _Strip:
             lane = self._range(lanes, AxisKind.LANE)
             loops += [r for r in (blocks, lane) if r is not ZERO]
             place = add(mul(blocks, lanes), lane)
-            gate = TRUE if size % lanes == 0 else lt(place, size)
+            # An axis may have fewer steps in the last part of the depth.
+            whole = reduce(mul, [r.src[0] for r in inner])
+            if whole.op != O.CONST or size % lanes:
+                gate = lt(place, whole)
         rest = place
         for r in reversed(inner):
             values[r] = rest if r is inner[0] else mod(rest, extent(r))
@@ -141,6 +145,13 @@ class _Strip:
             value = guarded(value, gate)
             index = make(O.INDEX, index.dtype, (*index.src, gate))
         return make(O.END, dt.void, (make(O.STORE, dt.void, (index, value)), *loops))
+
+    def _loop(self, r: UOp) -> UOp:
+        """A loop of its own over the steps of another."""
+        if r.src[0].op == O.CONST:
+            return self._range(extent(r), AxisKind.LOOP)
+        self.fresh += 1
+        return make(O.RANGE, dt.index, r.src, RangeArg(self.fresh, AxisKind.LOOP))
 
     def _range(self, size: int, kind: AxisKind) -> UOp:
         if size == 1:
