@@ -16,6 +16,7 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub, terms_of
+from svod.optimize.depth import depth_refusal
 from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset
 from svod.optimize.graph import elements_of, extent, replace_all, stride
 from svod.optimize.machine import MAX_STEP, Machine
@@ -35,7 +36,11 @@ WINDOW = 7  # steps of a window that are packed side by side
 TURNED = 16  # steps along a line that are packed side by side where it goes across the panel
 STRIP_LIMIT = 1 << 19  # bytes of packed rows, beside the panels
 STRIP_PANELS = 4  # of a block, from which packing rows that are only read pays
+PART_STEPS = 256  # of a part of the depth: rows of a tile stay in the first cache
+ROW_PACKING = 5  # times the cost of a panel's element is that of a strip's
+LIGHT = 12  # operations after the sum, which every part of the depth makes
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
+BLOCK_LIMIT = SCRATCH_LIMIT - (1 << 17)  # of panels, beside strips of rows
 
 
 @dataclass(slots=True)
@@ -110,17 +115,25 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     packed = packed_width(found.columns, joined[-1]) if len(joined) == 1 else 0
     if packed % width or packed > MAX_VECTORS * width:
         packed = 0
+    cut = None if packed else _choose_depth(sink, found, total, machine)
+    limit, cores = machine.l2_bytes, machine.cores
+    if cut is not None:
+        opts.append(cut)
+        depth = _part_depth(found.k, cut)
+        limit = BLOCK_LIMIT
+        if not _reads_along(found.rows, found.k) and total < ROW_PACKING * row_count(found):
+            cores = 1  # they share the rows: each packs all columns, which costs less
     line = extent(joined[-1]) if len(joined) > 1 else 0
     latency = DOT_LATENCY if grouped is not None else FMA_LATENCY
     count, given = extent(_row_axis(sink, found)), packed // width
     vectors, rows = tile_of(total, count, machine, width, given, line, latency)
     if not packed and not line:
-        given = _blocked_vectors(total, vectors, width, depth * itemsize, machine)
+        given = _blocked_vectors(total, vectors, width, depth * itemsize, limit, cores)
         vectors, rows = tile_of(total, count, machine, width, given, 0, latency)
     tile = vectors * width
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
         return []
-    block = _block(-(-total // tile), depth * tile * itemsize, machine)
+    block = _block(-(-total // tile), depth * tile * itemsize, limit, cores)
     row = _row_axis(sink, found)
     column = joined[-1].arg.id
     few = block < STRIP_PANELS and found.rows.op == O.LOAD
@@ -241,18 +254,45 @@ def _panels_outside(sink: UOp, found: Contraction, panel: UOp) -> UOp:
     return make(O.SINK, dt.void, (make(O.END, dt.void, (end.src[0], *order)),))
 
 
-def _block(panels: int, panel_bytes: int, machine: Machine) -> int:
-    """Panels packed together: what the second cache holds, in equal blocks, some for each core."""
-    limit = max(1, machine.l2_bytes // panel_bytes)
-    if panels >= machine.cores:
-        limit = min(limit, panels // machine.cores)
-    counts = [n for n in range(min(limit, panels), 0, -1) if panels % n == 0]
-    shared = [n for n in counts if panels // n % machine.cores == 0]
+def _block(panels: int, panel_bytes: int, limit: int, cores: int) -> int:
+    """Panels packed together: what fits in some bytes, in equal blocks, some for each core."""
+    most = max(1, limit // panel_bytes)
+    if panels >= cores:
+        most = min(most, panels // cores)
+    counts = [n for n in range(min(most, panels), 0, -1) if panels % n == 0]
+    shared = [n for n in counts if panels // n % cores == 0]
     return (shared or counts)[0]
 
 
+def _choose_depth(sink: UOp, found: Contraction, total: int, machine: Machine) -> Opt | None:
+    """Parts of the depth, where without them too few columns are packed together: rows that are
+    packed, or lie across the depth, would be read again for each few columns."""
+    depth = prod(map(extent, found.k))
+    itemsize = max(4, found.columns.dtype.itemsize)
+    columns = machine.l2_bytes // (depth * itemsize)
+    enough = total if not _reads_along(found.rows, found.k) else 4 * machine.lanes(itemsize)
+    if columns >= min(enough, total) or depth < 2 * PART_STEPS:
+        return None
+    cuts = []
+    for k in found.k:
+        steps = max(1, PART_STEPS * extent(k) // depth)
+        parts = -(-extent(k) // steps)
+        even = -(-extent(k) // parts)
+        steps = even if even < TURNED else -(-even // TURNED) * TURNED
+        if steps < extent(k):
+            cuts.append(Opt("DEPTH", k.arg.id, steps))
+    best = min(cuts, key=lambda cut: _part_depth(found.k, cut))
+    after = set(sink.toposort()) - set(found.reduction.toposort())
+    is_light = sum([1 for n in after if n.op in O.ALU]) <= LIGHT
+    return best if is_light and not depth_refusal(sink, best.axis, best.amount) else None
+
+
+def _part_depth(depth: list[UOp], cut: Opt) -> int:
+    return prod([cut.amount if k.arg.id == cut.axis else extent(k) for k in depth])
+
+
 def _blocked_vectors(
-    total: int, vectors: int, width: int, column_bytes: int, machine: Machine
+    total: int, vectors: int, width: int, column_bytes: int, limit: int, cores: int
 ) -> int:
     """Vectors of a panel; others than wanted where those leave a number of panels that cannot be
     cut in blocks."""
@@ -262,8 +302,9 @@ def _blocked_vectors(
         panels = -(-total // tile)
         if total / (panels * tile) < 0.95:
             continue
-        fits = machine.l2_bytes // (column_bytes * tile)
-        if _block(panels, column_bytes * tile, machine) > 1 or min(fits, panels // 2) < 2:
+        fits = limit // (column_bytes * tile)
+        block = _block(panels, column_bytes * tile, limit, cores)
+        if block > 1 or min(fits, panels // 2) < 2:
             return count
     return vectors
 
@@ -282,7 +323,9 @@ def _needs_panel(found: Contraction, machine: Machine) -> bool:
         # both operands lie along the depth and can be multiplied there.
         along = any(_lies_along(columns, k) and _lies_along(found.rows, k) for k in found.k)
         rows, depth = prod(map(extent, found.m)), prod(map(extent, found.k))
-        return not along or rows >= ACROSS_ROWS or (rows >= FEW_ROWS and depth < LONG_DEPTH)
+        large = rows * depth * found.rows.dtype.itemsize >= 2 * machine.l2_bytes
+        few = rows >= FEW_ROWS and (depth < LONG_DEPTH or large)
+        return not along or rows >= ACROSS_ROWS or few
     size = prod([extent(r) for r in columns.ranges]) * columns.dtype.itemsize
     return size > machine.l2_bytes
 
@@ -362,7 +405,7 @@ class _Columns:
         exact: bool,  # one lane axis is one register: instructions that are calls are not split
     ) -> None:
         fresh = 1 + max([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
-        self.joined, self.total, self.tile = joined, total, tile
+        self.joined, self.total, self.tile, self.width = joined, total, tile, width
         self.row = extent(joined[-1])  # columns that lie next to each other in the operand
         panels = -(-total // tile)
         self.outer, self.panel = _loop(fresh, panels // block), _loop(fresh + 1, block)
@@ -421,7 +464,10 @@ class _Columns:
             self.fresh += 1
         loops = list(mapping.values())
         start = replace_all(self.start, {self.panel: mapping.get(self.panel, ZERO)})
-        position, gate, columns, more = self._pack_place(start)
+        loads = [n.src[0] for n in operand.toposort() if n.op == O.LOAD]
+        is_across = any(abs(stride(i, self.joined[-1]) or 0) > MAX_STEP for i in loads)
+        position, gate, columns, more = self._pack_place(start, is_across)
+        self.fresh += 2
         value = replace_all(operand, {**mapping, **columns})
         if gate is not TRUE:
             value = guarded(value, gate)
@@ -460,7 +506,9 @@ class _Columns:
             sink = replace_all(sink, {node: load})
         return sink
 
-    def _pack_place(self, start: UOp) -> tuple[UOp, UOp, dict[UOp, UOp], list[UOp]]:
+    def _pack_place(
+        self, start: UOp, is_across: bool
+    ) -> tuple[UOp, UOp, dict[UOp, UOp], list[UOp]]:
         """Position in the panel, when it exists, the columns there, and the loops over it.
 
         Columns lie in rows of the operand; a panel covers pieces of some of them. Lanes go along
@@ -468,10 +516,13 @@ class _Columns:
         the panel where it is shorter.
         """
         if len(self.joined) == 1:
-            cell = _loop(self.fresh, self.tile, AxisKind.LANE)
+            width = self.width if is_across else self.tile  # transposed in registers: vectors
+            part = _loop(self.fresh, self.tile // width)
+            lane = _loop(self.fresh + 1, width, AxisKind.LANE)
+            cell = add(mul(part, width), lane)
             place = add(start, cell)
             gate = TRUE if self.total % self.tile == 0 else lt(place, self.total)
-            return cell, gate, {self.joined[0]: place}, [cell]
+            return cell, gate, {self.joined[0]: place}, [r for r in (part, lane) if r is not ZERO]
         row = self.row
         first, offset = idiv(start, row), mod(start, row)
         aligned = self.tile % row == 0 or row % self.tile == 0

@@ -31,11 +31,12 @@ PANEL_VECTORS = (1, 2, 3, 4)
 PANEL_ROWS = (4, 6, 8)
 BANDS = (8, 16, 32, 64)  # rows of a band, columns that are finished together
 SWEPT = (2, 4, 8, 16)  # rows of a sweep
+PARTS = (128, 256, 512, 1024)  # steps of the depth
 SHARES = (1, 2, 4)  # parts per core, for cores that are not equally fast
 
 # Opts of axes are applied in this order, lanes of reduced axes before those of outputs.
 _ORDER = {
-    "KEEP": 0, "DOT": 0, "TILE": 1, "STAGE": 2, "UNROLL": 3, "UPCAST": 4, "STRIP": 4, "BLOCK": 6,
+    "KEEP": 0, "DOT": 0, "DEPTH": 0, "TILE": 1, "STAGE": 2, "UNROLL": 3, "UPCAST": 4, "STRIP": 4, "BLOCK": 6,
     "LANE": 7, "SWEEP": 8,
 }  # fmt: skip
 
@@ -148,6 +149,8 @@ def _amounts(base: UOp, name: str, axis: int, machine: Machine) -> list[int]:
         return sorted({*[n for n in STEPS if n <= size], *full})
     if name in ("UPCAST", "STRIP"):
         return [n for n in COPIES if n <= size]
+    if name == "DEPTH":
+        return [n for n in PARTS if n < size]
     return [n for n in BLOCKS if 2 * n <= size] if name == "BLOCK" else []
 
 
@@ -174,8 +177,8 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
     row = max(found.m, key=extent)
     tile = {o.name: o.amount for o in body if o.axis == axis}
-    first = [o for o in body if o.name == "DOT"]
-    rest = [o for o in body if o.name not in ("DOT", "TILE", "STAGE")]
+    first = [o for o in body if o.name in ("DOT", "DEPTH")]
+    rest = [o for o in body if o.name not in ("DOT", "DEPTH", "TILE", "STAGE")]
     words = choose_dot(found, machine)
     if "TILE" in tile:
         columns = tile["TILE"] * tile["STAGE"]
@@ -187,6 +190,7 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
                 panel = [Opt("TILE", axis, vectors * width), Opt("STAGE", axis, block)]
                 yield [*first, *panel, *rest]
         yield from _other_rows(body)
+        yield from _parts(found.k, body)
         if words is not None and not first:
             yield [words, *body]
         plain = Nest(base, machine)
@@ -194,15 +198,32 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
         yield plain.opts
         return
     first = [] if words is None else [words]
-    for vectors in PANEL_VECTORS:
-        panels = -(-total // (vectors * width))
-        for rows in PANEL_ROWS:
-            yield [
-                *first,
-                Opt("TILE", axis, vectors * width),
-                Opt("STAGE", axis, _divisor(panels, max(1, panels // machine.cores))),
-                Opt("UPCAST", row.arg.id, min(rows, extent(row))),
-            ]
+    for other in (axis, row.arg.id):  # the rows as columns, too
+        turned = find_contraction(base, other)
+        if turned is None or not turned.m or (first and other != axis):
+            continue
+        total = prod(map(extent, joined_columns(base.src[0], turned)))
+        own = max(turned.m, key=extent)
+        for vectors in PANEL_VECTORS:
+            panels = -(-total // (vectors * width))
+            for rows in PANEL_ROWS:
+                yield [
+                    *first,
+                    Opt("TILE", other, vectors * width),
+                    Opt("STAGE", other, _divisor(panels, max(1, panels // machine.cores))),
+                    Opt("UPCAST", own.arg.id, min(rows, extent(own))),
+                ]
+
+
+def _parts(depth: list[UOp], body: list[Opt]) -> Iterator[list[Opt]]:
+    """The depth in parts, where it is not."""
+    words = [o for o in body if o.name == "DOT"]
+    if any(o.name == "DEPTH" for o in body):
+        return
+    k = max(depth, key=extent)
+    for steps in PARTS:
+        if steps < extent(k):
+            yield [*words, Opt("DEPTH", k.arg.id, steps), *body[len(words) :]]
 
 
 def _other_rows(body: list[Opt]) -> Iterator[list[Opt]]:

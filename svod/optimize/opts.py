@@ -286,7 +286,8 @@ def _apart(ends: list[UOp], flag: UOp, fresh: int) -> dict[UOp, UOp]:
     mapping: dict[UOp, UOp] = {}
     for node in toposort(ends):
         if node.op == O.RANGE and node.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE):
-            size = mul(flag, node.src[0]) if node.arg.kind is AxisKind.REDUCE else node.src[0]
+            size = replace_all(node.src[0], mapping)
+            size = mul(flag, size) if node.arg.kind is AxisKind.REDUCE else size
             arg = RangeArg(fresh + len(mapping), node.arg.kind)
             mapping[node] = make(O.RANGE, dt.index, (size,), arg)
     return mapping

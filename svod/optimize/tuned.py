@@ -20,7 +20,7 @@ from svod.base.paths import atomic_write, cache_folder
 from svod.base.store import BlobStore
 from svod.optimize.opts import Opt
 
-ACTION_SPACE = 3  # changes when an opt does something else than before, or axes are numbered anew
+ACTION_SPACE = 4  # changes when an opt does something else than before, or axes are numbered anew
 MAX_BYTES = 32 << 20  # some hundred thousand kernels
 EXPORT_FORMAT = "svod tuned 1"
 _MAX_OPTS = 64

@@ -144,7 +144,7 @@ def test_words_wait_for_a_stage() -> None:
     kernel = loops_of(body_of("words of bfloat16"))
     with pytest.raises(OptimizeError, match="has a DOT without a STAGE"):
         apply_opts(kernel, [Opt("DOT", 2, 2)], machine)
-    with pytest.raises(OptimizeError, match="after DOT come TILE and STAGE"):
+    with pytest.raises(OptimizeError, match="after DOT come DEPTH, TILE and STAGE"):
         apply_opts(kernel, [Opt("DOT", 2, 2), Opt("LANE", 1, 16)], machine)
 
 
