@@ -15,6 +15,7 @@ left of that axis. Loops that opts made are named by their position, counted fro
     DEPTH(axis, n)         n steps of a reduced axis at a time, for all outputs of a block
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
+    WINDOW(axis, n)        or which packs the lines that a window reads for n panels
     SWEEP(axis, n)         sums down n columns wait in scratch memory while rows are read whole
     STRIP(axis, n)         UPCAST of rows that are packed too, for all panels of a block
     MOVE(position, to)     a loop goes outside the one at another position
@@ -40,6 +41,7 @@ from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
 from svod.optimize.rows import keep_rows
 from svod.optimize.strips import stage_rows, strip_refusal
+from svod.optimize.windows import stage_windows
 
 MAX_LANES = 1024
 MAX_COPIES = 256  # of one kernel's body; more only grows the code
@@ -186,11 +188,12 @@ class Nest:
             return "the amount is below one"
         if opt.name == "SWEEP":
             return sweep_refusal(self.sink, opt.axis)
-        if opt.name == "STAGE":
+        if opt.name in ("STAGE", "WINDOW"):
             width = self.panels.get(opt.axis, 0)
             if not width:
-                return "STAGE needs a TILE of the same axis before it"
-            staged = stage_columns(self.sink, opt.axis, width, opt.amount, self.machine)
+                return f"{opt.name} needs a TILE of the same axis before it"
+            stage = stage_columns if opt.name == "STAGE" else stage_windows
+            staged = stage(self.sink, opt.axis, width, opt.amount, self.machine)
             return "" if staged is not None else "the kernel is no contraction with these columns"
         if self.is_grouped and opt.name not in ("DEPTH", "TILE"):
             return "after DOT come DEPTH, TILE and STAGE"
@@ -359,7 +362,8 @@ def _tile(nest: Nest, opt: Opt) -> None:
 
 def _stage(nest: Nest, opt: Opt) -> None:
     width = nest.panels.pop(opt.axis)
-    staged = stage_columns(nest.sink, opt.axis, width, opt.amount, nest.machine)
+    stage = stage_columns if opt.name == "STAGE" else stage_windows
+    staged = stage(nest.sink, opt.axis, width, opt.amount, nest.machine)
     assert staged is not None
     nest.sink, nest.is_grouped = _merged(staged), False
     nest._find_loops(nest.loops)
@@ -434,6 +438,7 @@ _ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
     "DEPTH": _depth,
     "TILE": _tile,
     "STAGE": _stage,
+    "WINDOW": _stage,
     "SWEEP": _sweep,
     "STRIP": _strip,
     "MOVE": _move,

@@ -121,7 +121,7 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         opts.append(cut)
         depth = _part_depth(found.k, cut)
         limit = BLOCK_LIMIT
-        if not _reads_along(found.rows, found.k) and total < ROW_PACKING * row_count(found):
+        if not reads_along(found.rows, found.k) and total < ROW_PACKING * row_count(found):
             cores = 1  # they share the rows: each packs all columns, which costs less
     line = extent(joined[-1]) if len(joined) > 1 else 0
     latency = DOT_LATENCY if grouped is not None else FMA_LATENCY
@@ -137,7 +137,7 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     row = _row_axis(sink, found)
     column = joined[-1].arg.id
     few = block < STRIP_PANELS and found.rows.op == O.LOAD
-    is_read = few or _reads_along(found.rows, found.k)
+    is_read = few or reads_along(found.rows, found.k)
     fits = rows * depth * found.rows.dtype.itemsize <= STRIP_LIMIT
     keep = "STRIP" if fits and not is_read else "UPCAST"
     return [
@@ -168,7 +168,7 @@ def _row_axis(sink: UOp, found: Contraction) -> UOp:
     return last if last in found.m else max(found.m, key=extent)
 
 
-def _reads_along(rows: UOp, depth: list[UOp]) -> bool:
+def reads_along(rows: UOp, depth: list[UOp]) -> bool:
     """Whether the row operand is only read, from memory that lies along the depth."""
     if rows.op != O.LOAD or len(rows.src[0].src) == 3:
         return False
@@ -270,7 +270,7 @@ def _choose_depth(sink: UOp, found: Contraction, total: int, machine: Machine) -
     depth = prod(map(extent, found.k))
     itemsize = max(4, found.columns.dtype.itemsize)
     columns = machine.l2_bytes // (depth * itemsize)
-    enough = total if not _reads_along(found.rows, found.k) else 4 * machine.lanes(itemsize)
+    enough = total if not reads_along(found.rows, found.k) else 4 * machine.lanes(itemsize)
     if columns >= min(enough, total) or depth < 2 * PART_STEPS:
         return None
     cuts = []

@@ -20,6 +20,7 @@ from svod.optimize.machine import MAX_STEP, MIN_RUN, Machine
 from svod.optimize.opts import Opt
 from svod.optimize.rows import HEAVY, keep_rows
 from svod.optimize.stacks import stacked_axes
+from svod.optimize.windows import choose_window
 
 __all__ = ["merge_adjacent", "optimize"]
 
@@ -42,7 +43,7 @@ def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
     """Choose and apply opts."""
     nest = Nest(merge_adjacent(sink), machine)
     if machine.vector_bytes and len(sink.src) == 1:
-        staged = choose_contraction(nest.sink, machine)
+        staged = choose_window(nest.sink, machine) or choose_contraction(nest.sink, machine)
         if staged:
             nest.apply(*staged)
         elif not choose_bands(nest):

@@ -22,6 +22,7 @@ from svod.optimize.graph import extent
 from svod.optimize.heuristics import choose_plain, choose_threads, lane_first
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
+from svod.optimize.windows import find_window
 
 VECTORS = (1, 2, 4, 8)  # registers along the lanes
 COPIES = (2, 3, 4, 6, 8)  # of an output axis
@@ -36,9 +37,10 @@ SHARES = (1, 2, 4)  # parts per core, for cores that are not equally fast
 
 # Opts of axes are applied in this order, lanes of reduced axes before those of outputs.
 _ORDER = {
-    "KEEP": 0, "DOT": 0, "DEPTH": 0, "TILE": 1, "STAGE": 2, "UNROLL": 3, "UPCAST": 4, "STRIP": 4, "BLOCK": 6,
-    "LANE": 7, "SWEEP": 8,
+    "KEEP": 0, "DOT": 0, "DEPTH": 0, "TILE": 1, "STAGE": 2, "WINDOW": 2, "UNROLL": 3, "UPCAST": 4,
+    "STRIP": 4, "BLOCK": 6, "LANE": 7, "SWEEP": 8,
 }  # fmt: skip
+_STAGED = ("TILE", "STAGE", "WINDOW")
 
 
 def neighbours(kernel: UOp, opts: Sequence[Opt], machine: Machine) -> list[list[Opt]]:
@@ -80,19 +82,22 @@ def _bodies(base: UOp, opts: Sequence[Opt], machine: Machine) -> Iterator[list[O
         yield from _stages(base, body, machine)
         return
     reduced = {n.arg.id for n in _axes(base) if n.arg.kind is AxisKind.REDUCE}
-    staged = any(o.name == "STAGE" for o in body)
+    staged = any(o.name in _STAGED for o in body)
     yield from _panels(base, body, machine)
     yield from _sweeps(base, body, machine)
     for place, opt in enumerate(body):
         rest = body[:place] + body[place + 1 :]
         for amount in _amounts(base, opt.name, opt.axis, machine):
-            if opt.name not in ("KEEP", "TILE", "STAGE", "SWEEP") and amount != opt.amount:
+            if (
+                opt.name not in ("KEEP", "TILE", "STAGE", "WINDOW", "SWEEP")
+                and amount != opt.amount
+            ):
                 yield [*body[:place], replace(opt, amount=amount), *body[place + 1 :]]
         if opt.name == "LANE" and opt.axis not in reduced:
             for r in _axes(base):
                 if r.arg.id not in reduced and r.arg.id != opt.axis:
                     yield _ordered([*rest, replace(opt, axis=r.arg.id)], reduced)
-        if opt.name not in ("TILE", "STAGE"):
+        if opt.name not in _STAGED:
             yield rest
     used = {(o.name, o.axis) for o in body}
     for r in _axes(base):
@@ -180,7 +185,9 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
     first = [o for o in body if o.name in ("DOT", "DEPTH")]
     rest = [o for o in body if o.name not in ("DOT", "DEPTH", "TILE", "STAGE")]
     words = choose_dot(found, machine)
-    if "TILE" in tile:
+    if "WINDOW" in tile or "TILE" not in tile:
+        yield from _windows(base, machine)
+    if "STAGE" in tile:
         columns = tile["TILE"] * tile["STAGE"]
         for vectors in PANEL_VECTORS:
             panels = -(-total // (vectors * width))
@@ -212,6 +219,24 @@ def _panels(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
                     Opt("TILE", other, vectors * width),
                     Opt("STAGE", other, _divisor(panels, max(1, panels // machine.cores))),
                     Opt("UPCAST", own.arg.id, min(rows, extent(own))),
+                ]
+
+
+def _windows(base: UOp, machine: Machine) -> Iterator[list[Opt]]:
+    """Plans over lines that are packed for all steps of a window."""
+    window = find_window(base)
+    if window is None:
+        return
+    axis, row = window.place.column.arg.id, max(window.found.m, key=extent)
+    width = machine.lanes(max(4, window.found.columns.dtype.itemsize))
+    for vectors in PANEL_VECTORS:
+        panels = -(-window.positions() // (vectors * width))
+        for block in sorted({1, _divisor(panels, panels // 2), panels}):
+            for rows in PANEL_ROWS:
+                yield [
+                    Opt("TILE", axis, vectors * width),
+                    Opt("WINDOW", axis, block),
+                    Opt("UPCAST", row.arg.id, min(rows, extent(row))),
                 ]
 
 
