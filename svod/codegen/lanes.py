@@ -7,6 +7,8 @@ one vector access; any other has a vector of offsets (gather, scatter).
 
 from __future__ import annotations
 
+from math import prod
+
 from svod.base.errors import GraphError
 from svod.codegen.strided import ShuffledLoads
 from svod.codegen.strided_stores import shuffled_stores
@@ -77,6 +79,8 @@ def _vector_form(node: UOp, done: dict[UOp, UOp]) -> UOp:
             return make(O.LOAD, node.dtype, src)
         if not _moves(node.src[0].src[1]) and not _moves_gate(node.src[0]):
             return broadcast(make(O.LOAD, node.dtype, src), lanes)
+        if not _moves(node.src[0].src[1]) and _always_exists(node.src[0]):
+            return _one_value(node, lanes, done)
         return make(O.LOAD, node.dtype.vec(lanes), src)
     if lanes == 1:
         return node if src == node.src else rebuild(node, src)
@@ -102,6 +106,21 @@ def _moves(node: UOp) -> bool:
 
 def _moves_gate(index: UOp) -> bool:
     return len(index.src) == 3 and _moves(index.src[2])
+
+
+def _always_exists(index: UOp) -> bool:
+    """Whether a place is inside its memory whatever its gate says."""
+    memory, place = index.src[:2]
+    return memory.op == O.PARAM and place.vmin >= 0 and place.vmax < prod(memory.arg.shape)
+
+
+def _one_value(load: UOp, lanes: int, done: dict[UOp, UOp]) -> UOp:
+    """A value that all lanes share where they have it: read once, without the gate."""
+    memory, place, gate = [done[s] for s in load.src[0].src]
+    index = make(O.INDEX, load.src[0].dtype, (memory, place))
+    value = broadcast(make(O.LOAD, load.dtype, (index,)), lanes)
+    nothing = const(False if load.dtype.kind == "b" else 0, value.dtype)
+    return make(O.WHERE, value.dtype, (broadcast(gate, lanes), value, nothing))
 
 
 def _index(node: UOp, src: tuple[UOp, ...]) -> UOp:
