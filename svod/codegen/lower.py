@@ -53,7 +53,7 @@ def _accumulate(node: UOp, src: tuple[UOp, ...], start: UOp | None = None) -> UO
     loops = [s for s in src if s.op == O.RANGE]
     op, dtype = node.arg, node.dtype
     if not loops:
-        total = values[0]
+        total = values[0] if start is None else step(op, start, values[0])
         for value in values[1:]:
             total = step(op, total, value)
         return total

@@ -182,6 +182,8 @@ class Nest:
             return self._position_refusal(opt)
         if opt.axis not in self.loops:
             return f"nothing is left of axis {opt.axis}: there is {sorted(self.loops)}"
+        if opt.name in ("KEEP", "SWEEP") and any(o.name == "DEPTH" for o in self.opts):
+            return f"{opt.name} does not go with DEPTH"
         if opt.name == "KEEP":
             return "" if keep_rows(self.sink) is not self.sink else "there is nothing to keep"
         if opt.amount < 1:

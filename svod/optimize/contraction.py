@@ -281,7 +281,9 @@ def _choose_depth(sink: UOp, found: Contraction, total: int, machine: Machine) -
         steps = even if even < TURNED else -(-even // TURNED) * TURNED
         if steps < extent(k):
             cuts.append(Opt("DEPTH", k.arg.id, steps))
-    best = min(cuts, key=lambda cut: _part_depth(found.k, cut))
+    best = min(cuts, key=lambda cut: _part_depth(found.k, cut), default=None)
+    if best is None:
+        return None
     after = set(sink.toposort()) - set(found.reduction.toposort())
     is_light = sum([1 for n in after if n.op in O.ALU]) <= LIGHT
     return best if is_light and not depth_refusal(sink, best.axis, best.amount) else None

@@ -88,10 +88,7 @@ def _bodies(base: UOp, opts: Sequence[Opt], machine: Machine) -> Iterator[list[O
     for place, opt in enumerate(body):
         rest = body[:place] + body[place + 1 :]
         for amount in _amounts(base, opt.name, opt.axis, machine):
-            if (
-                opt.name not in ("KEEP", "TILE", "STAGE", "WINDOW", "SWEEP")
-                and amount != opt.amount
-            ):
+            if opt.name not in ("KEEP", "SWEEP", *_STAGED) and amount != opt.amount:
                 yield [*body[:place], replace(opt, amount=amount), *body[place + 1 :]]
         if opt.name == "LANE" and opt.axis not in reduced:
             for r in _axes(base):

@@ -21,6 +21,7 @@ from svod.optimize.contraction import (
     MIN_ROWS,
     SCRATCH_LIMIT,
     Contraction,
+    choose_dot,
     find_contraction,
     joined_columns,
     reads_along,
@@ -245,9 +246,11 @@ class _Lines:
 def choose_window(sink: UOp, machine: Machine) -> list[Opt]:
     """The plan over packed lines; empty where too many columns would fall on borders."""
     window = find_window(sink)
-    if window is None or not reads_along(window.found.rows, window.found.k):
+    if window is None or stride(sink.src[0].src[0].src[0], window.place.column) != 1:
         return []
     found = window.found
+    if not reads_along(found.rows, found.k) or choose_dot(found, machine) is not None:
+        return []
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     count = row_count(found)

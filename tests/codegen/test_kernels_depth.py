@@ -82,10 +82,7 @@ def test_stores_across_the_lanes(rows: int, dtype: str) -> None:
     """Blocks that are transposed in registers, the rest of them, and lanes past the end."""
     x = np.arange(45 * 37).reshape(45, 37).astype(dtype)
     opts = [Opt("UPCAST", 1, rows), Opt("LANE", 0, 16)]
-    y = Tensor(x).realize() + 1
-    body = bodies(y.reshape(45, 37).permute(1, 0).contiguous())
     z = (Tensor(x).realize() + 1).permute(1, 0).contiguous()
-    assert len(body) == 1
     plan = z.prepare(config=PrepareConfig(OptimizerConfig(opts=opts)))
     plan.execute()
     assert (z.numpy() == (x + 1).astype(dtype).T).all()
@@ -110,6 +107,24 @@ def test_sums_do_not_wait_where_something_is_read(short_parts: None) -> None:
         apply_opts(loop_nest(body), [Opt("DEPTH", 2, 100)], MACHINE)
     x.assign(x + got)
     assert (x.numpy() == start + want).all()
+
+
+LISTS = (
+    (Opt("DEPTH", 2, 3), Opt("UNROLL", 2, 3)),
+    (Opt("DEPTH", 2, 32), Opt("LANE", 2, 16)),
+    (Opt("DEPTH", 2, 50), Opt("UNROLL", 2, 4), Opt("UPCAST", 0, 3), Opt("LANE", 1, 16)),
+    (Opt("DEPTH", 2, 7), Opt("TILE", 0, 16), Opt("STAGE", 0, 2), Opt("STRIP", 1, 5)),
+    (Opt("DEPTH", 2, 40), Opt("TILE", 1, 48), Opt("STAGE", 1, 1), Opt("STRIP", 0, 8)),
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("opts", LISTS, ids=lambda opts: " ".join(o.name for o in opts))
+def test_lists_with_parts_of_the_depth(opts: tuple[Opt, ...], form: str) -> None:
+    got, want = product(19, 96, 45, form)
+    plan = got.prepare(config=PrepareConfig(OptimizerConfig(opts=list(opts))))
+    plan.execute()
+    assert (got.numpy() == want).all()
 
 
 REFUSED = {
