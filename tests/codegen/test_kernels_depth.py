@@ -7,6 +7,7 @@ import pytest
 
 import svod
 from svod import Tensor
+from svod.codegen.pipeline import generate_from
 from svod.optimize import contraction
 from svod.optimize.actions import OptimizeError, apply_opts
 from svod.optimize.opts import Opt
@@ -86,6 +87,20 @@ def test_stores_across_the_lanes(rows: int, dtype: str) -> None:
     plan = z.prepare(config=PrepareConfig(OptimizerConfig(opts=opts)))
     plan.execute()
     assert (z.numpy() == (x + 1).astype(dtype).T).all()
+
+
+def test_stores_across_lanes_that_end_within_a_vector() -> None:
+    """Copies fill what is between two lanes, and the last lanes do not exist."""
+    x = np.arange(455, dtype=np.float32)
+    y, guard = Tensor(x).realize() * 2, np.full(2048, 7, np.float32)
+    opts = [Opt("UPCAST", 0, 8), Opt("LANE", 0, 32)]
+    place = Tensor(guard).realize()
+    plan = y.prepare(config=PrepareConfig(OptimizerConfig(opts=opts)))
+    plan.execute()
+    assert (y.numpy() == 2 * x).all() and (place.numpy() == 7).all()
+    (body,) = bodies(Tensor(x) * 2)
+    text = generate_from(body, apply_opts(loop_nest(body), opts, MACHINE), (), MACHINE).text
+    assert "masked.store" in text or text.count("store <8 x float>") == 56
 
 
 def test_what_follows_a_sum_is_done_after_its_last_part(short_parts: None) -> None:
