@@ -43,7 +43,17 @@ MODULES = (
     "nn.utils",
 )
 SHAPES = ((), (0,), (1,), (3,), (4,), (2, 3), (3, 3), (0, 2), (2, 3, 4), (1, 2, 5, 5), (2, 2, 3, 3))
-DTYPES = ("float32", "float64", "float16", "int64", "int32", "uint8", "bool", "bfloat16")
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "int64",
+    "int32",
+    "uint8",
+    "bool",
+    "bfloat16",
+    "complex64",
+)
 WORDS = ("mean", "sum", "none", "constant", "reflect", "ij,jk->ik", "", "nowhere", "float32", "CPU",
          "linear", "bilinear", "nearest", "tanh", "amax", "fro", "complete", "ceil")  # fmt: skip
 
