@@ -199,6 +199,35 @@ class no_grad(ContextDecorator):
                 t.uop = _leaf(detached(t.uop))
 
 
+class inference_mode(no_grad):
+    """no_grad under torch's other name; ``inference_mode(False)`` changes nothing."""
+
+    def __init__(self, mode: bool = True) -> None:
+        super().__init__()
+        self.mode = mode
+
+    def __enter__(self) -> inference_mode:
+        if self.mode:
+            super().__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.mode:
+            super().__exit__(*error)
+
+
+class enable_grad(ContextDecorator):
+    """Gradients as always, for code that asks for it; not inside of ``no_grad``."""
+
+    def __enter__(self) -> enable_grad:
+        if history.state.without_gradient:
+            raise GradientError("enable_grad inside no_grad: end the no_grad block before")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
 def _live_references() -> dict[int, ref[Any]]:
     """The references to live tensors; holding them keeps their ids their own."""
     while True:

@@ -18,7 +18,9 @@ from svod.dtype.promotion import result_type as _result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.tensor.autograd import custom_gradient as custom_gradient
+from svod.tensor.autograd import enable_grad as enable_grad
 from svod.tensor.autograd import grad as grad
+from svod.tensor.autograd import inference_mode as inference_mode
 from svod.tensor.autograd import is_grad_enabled as is_grad_enabled
 from svod.tensor.autograd import no_grad as no_grad
 from svod.tensor.autograd import value_and_grad as value_and_grad
@@ -51,6 +53,7 @@ from svod.tensor.random import normal as normal
 from svod.tensor.random import rand as rand
 from svod.tensor.random import rand_like as rand_like
 from svod.tensor.random import randint as randint
+from svod.tensor.random import randint_like as randint_like
 from svod.tensor.random import randn as randn
 from svod.tensor.random import randn_like as randn_like
 from svod.tensor.random import randperm as randperm
@@ -60,7 +63,7 @@ from svod.tensor.tensor import Tensor
 from svod.tensor.torch_names import TORCH_NAMES
 from svod.tensor.variable import Variable
 
-cat = spelled(_concatenate)
+cat = concatenate = spelled(_concatenate)
 
 
 @spelled

@@ -130,6 +130,26 @@ class Indexed(Core):
 
     argwhere = nonzero
 
+    def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+        """The first ``size`` places of elements that are not zero, filled up; nothing is read."""
+        count = integer(size, "size")
+        if count < 0:
+            raise ShapeError(f"nonzero_static: size is 0 or more, not {count}")
+        is_set = self.bool().ravel()
+        rows = wrap(B.full((count + 1,), -1, dt.int64), self._device)
+        line = wrap(B.iota(is_set.shape[0], dt.int64), self._device)
+        order = is_set.cast(dt.int64).cumsum(0) - 1
+        place = select(is_set & (order < count), order, count)  # the last row takes the rest
+        rows = rows.scatter(0, place, line)[:count] if is_set.shape[0] else rows[:count]
+        found = []
+        rest = rows
+        for n in reversed(self.shape):
+            found.append(select(rows < 0, fill_value, rest.remainder(max(n, 1))))
+            rest = rest // max(n, 1)
+        if not found:
+            return wrap(B.full((count, 0), 0, dt.int64), self._device)
+        return found[-1].stack(*found[-2::-1], dim=1)
+
     def embedding(self: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
         """Rows of ``weight`` at these indices; torch's functional.embedding."""
         if weight.ndim != 2:

@@ -8,7 +8,7 @@ share one kernel. ``manual_seed`` sets the key and resets the counter.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import pi, prod
+from math import log1p, pi, prod
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
-from svod.dtype.convert import dtype_of
+from svod.dtype.convert import dtype_of, finfo, iinfo
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
@@ -225,6 +225,13 @@ def randn_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     return randn(x.shape, dtype=dtype or kind, device=x._device)
 
 
+def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any = None) -> Tensor:
+    """Whole numbers with the shape, dtype and device of another tensor, up to below high."""
+    first, last = (0, low) if high is None else (low, high)
+    kind = input.dtype if dtype is None else dtype_of(dtype)
+    return randint(first, last, input.shape, device=input._device).cast(kind)
+
+
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
     """Normal numbers with a mean and a standard deviation, each a number or a tensor."""
     shapes = [v.shape for v in (mean, std) if isinstance(v, Core)]
@@ -299,6 +306,59 @@ class Random(Core):
     def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """In place: normal numbers."""
         return self.become(randn_like(self) * std + mean)
+
+    def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
+        """In place: numbers whose logarithms are normal."""
+        _positive(std, "std")
+        return self.become((randn_like(_floats(self)) * std + mean).exp())
+
+    def exponential_(self: Tensor, lambd: float = 1.0) -> Tensor:
+        """In place: waiting times with this rate."""
+        _positive(lambd, "lambd")
+        return self.become((-rand_like(_floats(self))).log1p() * (-1 / lambd))
+
+    def geometric_(self: Tensor, p: float) -> Tensor:
+        """In place: how many tries it takes, each with the chance p."""
+        if not 0 < p < 1:
+            raise ShapeError(f"geometric_: p is between 0 and 1, not {p}")
+        tries = (-rand(self.shape, device=self._device)).log1p() * (1 / log1p(-p))
+        return self.become(tries.ceil().clamp(1).cast(self.dtype))
+
+    def cauchy_(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+        """In place: numbers of a Cauchy distribution."""
+        _positive(sigma, "sigma")
+        return self.become(((rand_like(_floats(self)) - 0.5) * pi).tan() * sigma + median)
+
+    def random_(self: Tensor, from_: int = 0, to: int | None = None) -> Tensor:
+        """In place: whole numbers from 0 or ``from_`` up to below ``to``.
+
+        With one argument that is ``to``; without, all whole numbers that the dtype holds exactly.
+        """
+        if to is None and from_:
+            from_, to = 0, from_
+        if to is None:
+            to = _whole_numbers(self.dtype)
+        return self.become(randint(from_, to, self.shape, device=self._device).cast(self.dtype))
+
+
+def _positive(value: float, name: str) -> None:
+    if not value > 0:
+        raise ShapeError(f"{name} is above 0, not {value}")
+
+
+def _floats(x: Tensor) -> Tensor:
+    if x.dtype.kind != "f":
+        raise DTypeError(f"these numbers are floats, the tensor is {x.dtype.name}")
+    return x
+
+
+def _whole_numbers(dtype: DType) -> int:
+    """How many whole numbers from 0 on a dtype holds exactly, as far as randint reaches."""
+    if dtype.kind == "b":
+        return 2
+    if dtype.kind == "f":
+        return int(2 / finfo(dtype).eps) + 1
+    return min(int(iinfo(dtype).max), 2**63 - 2) + 1
 
 
 guard_class(Generator, "__init__", "manual_seed")

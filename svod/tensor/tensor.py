@@ -270,6 +270,24 @@ class Tensor(
         """On the CPU."""
         return self.to("CPU")
 
+    def cuda(self, device: int | None = None) -> Tensor:
+        """On a GPU."""
+        return self.to("CUDA" if device is None else f"CUDA:{device}")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the tensor is on a GPU."""
+        return self.device.startswith("CUDA")
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the tensor is on the CPU."""
+        return self.device.startswith("CPU")
+
+    def get_device(self) -> int:
+        """The number of the GPU, -1 on the CPU."""
+        return int(self.device.partition(":")[2] or 0) if self.is_cuda else -1
+
     # -- in place ------------------------------------------------------------------------------
 
     def assign(self, value: Any) -> Tensor:

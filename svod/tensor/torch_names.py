@@ -36,11 +36,11 @@ _METHODS = (
     "index_fill index_put index_reduce inverse is_complex is_floating_point is_nonzero "
     "is_same_size is_signed isneginf isposinf isreal lcm ldexp le lgamma logaddexp2 logdet logit "
     "lt margin_ranking_loss masked_scatter matrix_exp matrix_power mode msort mul mvlgamma "
-    "nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ne neg nextafter numel "
-    "pairwise_distance pinverse pixel_shuffle pixel_unshuffle poisson_nll_loss put rad2deg "
-    "renorm resolve_conj resolve_neg rsub select select_scatter sgn sinc slice_scatter slogdet "
-    "split_with_sizes std_mean sub swapdims t threshold triplet_margin_loss true_divide "
-    "unflatten unique_consecutive var_mean vdot vsplit xlogy"
+    "nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ne neg nextafter nonzero_static "
+    "get_device numel pairwise_distance pinverse pixel_shuffle pixel_unshuffle poisson_nll_loss "
+    "put rad2deg renorm resolve_conj resolve_neg rsub select select_scatter sgn sinc "
+    "slice_scatter slogdet split_with_sizes std_mean sub swapdims t threshold "
+    "triplet_margin_loss true_divide unflatten unique_consecutive var_mean vdot vsplit xlogy"
 )
 # Methods that change their tensor and are functions of torch too.
 _IN_PLACE = (

@@ -11,6 +11,7 @@ from tests.torch.table import (
     bad,
     distinct,
     ids,
+    lit,
     mask,
     pos,
     x,
@@ -179,3 +180,12 @@ bad(
     per_sample_weights=x(1, 2),
     _forms="f",
 )
+
+_ZEROS = lit(0.0, 1.0, 0.0, 2.0, 3.0, 0.0, shape=(2, 3))
+for size in (0, 2, 3, 5):
+    add("nonzero_static", _ZEROS, size=size, _dtypes=("float32", "int64", "bool"), _grad=False)
+add("nonzero_static", _ZEROS, size=4, fill_value=7, _dtypes=("float32",), _grad=False)
+add("nonzero_static", lit(0.0, 1.0, 2.0), size=2, _dtypes=("int64",), _grad=False)
+add("nonzero_static", x(0, 3), size=2, _dtypes=("float32",), _grad=False)
+bad("nonzero_static", _ZEROS, size=-1)
+add("get_device", x(2), _dtypes=("float32",), _grad=False)

@@ -370,3 +370,25 @@ bad("block_diag", x(2, 3, 4))
 bad("sum_to_size", x(2, 3), 4, _forms="m")
 bad("item", x(3), _forms="m")
 bad("unravel_index", x(3), (3, 4))
+
+add("concatenate", [x(2, 3), x(1, 3)], _forms="t")
+add("concatenate", [x(2, 3), x(2, 2)], 1, _forms="t")
+bad("concatenate", [x(2, 3), x(2, 2)], _forms="t")
+
+# -- random: shapes and dtypes; tests/torch/test_random.py has the distributions ---------------
+
+R = {"_values": False, "_grad": False}
+add("exponential_ log_normal_ cauchy_", x(3, 4), _dtypes=("float64", "float32", "bfloat16"), **R)
+add("exponential_", x(3), 2.0, **R)
+add("log_normal_ cauchy_", x(3), 0.5, 0.2, **R)
+add("geometric_", x(3, 4), 0.3, _dtypes=("float32", "int64"), **R)
+add("random_", x(3, 4), _dtypes=("float64", "float32", "int64", "int32", "uint8", "bool"), **R)
+add("random_", x(3, 4), 5, _dtypes=("float32", "int64"), **R)
+add("random_", x(3, 4), 2, 5, _dtypes=("float32", "int64"), **R)
+add("randint_like", x(3, 4), 7, _dtypes=("float32", "int64", "uint8"), **R)
+add("randint_like", x(3, 4), 2, 7, _dtypes=("float32",), **R)
+bad("geometric_", x(3), 1.5)
+bad("exponential_", x(3), -1.0)
+bad("log_normal_", x(3), 0.0, -1.0)
+bad("cauchy_", x(3), 0.0, -1.0)
+bad("random_", x(3), 5, 2)

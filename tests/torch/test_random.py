@@ -65,3 +65,41 @@ def test_fractional_pooling_draws_its_own_windows() -> None:
     flat = x.numpy().reshape(1, 2, 81)
     picked = np.take_along_axis(flat, places.numpy().reshape(1, 2, 16), -1)
     np.testing.assert_array_equal(values.numpy().reshape(1, 2, 16), picked)
+
+
+def test_waiting_times_and_relatives() -> None:
+    svod.manual_seed(7)
+    x = svod.zeros(200, 200)
+    found = drawn(x.clone().exponential_(2.0))
+    assert found.min() >= 0 and abs(found.mean() - 0.5) < 0.01 and abs(found.std() - 0.5) < 0.01
+    found = drawn(x.clone().log_normal_(0.5, 0.2))
+    assert abs(np.log(found).mean() - 0.5) < 0.01 and abs(np.log(found).std() - 0.2) < 0.01
+    found = drawn(x.clone().cauchy_(1.0, 3.0))
+    low, middle, high = np.quantile(found, [0.25, 0.5, 0.75])
+    assert abs(middle - 1) < 0.1 and abs(high - 4) < 0.2 and abs(low + 2) < 0.2
+    found = drawn(x.clone().geometric_(0.25))
+    assert found.min() == 1 and abs(found.mean() - 4) < 0.1
+    np.testing.assert_allclose((found == 1).mean(), 0.25, atol=0.01)
+
+
+def test_whole_numbers_over_a_range_and_over_a_dtype() -> None:
+    svod.manual_seed(8)
+    x = svod.zeros(100, 100, dtype=svod.int64)
+    found = drawn(x.clone().random_(2, 6))
+    assert set(np.unique(found)) == {2, 3, 4, 5}
+    assert set(np.unique(drawn(x.clone().random_(3)))) == {0, 1, 2}
+    assert set(np.unique(drawn(svod.randint_like(x, 4, 6)))) == {4, 5}
+    small = drawn(svod.zeros(100, 100, dtype=svod.uint8).random_())
+    assert small.min() == 0 and small.max() == 255
+    large = drawn(svod.zeros(100, 100).random_())
+    assert large.max() <= 2**24 and large.max() > 2**23 and (large == np.floor(large)).all()
+
+
+def test_modes_without_and_with_gradients() -> None:
+    x = svod.Tensor([1.0, 2.0], requires_grad=True)
+    with svod.inference_mode():
+        assert not (x * 2).requires_grad
+    with svod.inference_mode(False), svod.enable_grad():
+        assert (x * 2).requires_grad
+    with svod.no_grad(), pytest.raises(RuntimeError, match="no_grad"), svod.enable_grad():
+        pass
