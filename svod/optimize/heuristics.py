@@ -177,7 +177,8 @@ def choose_plain(nest: Nest) -> None:
         nest.apply(Opt("KEEP", nest.sink.src[0].src[-1].arg.id))
     machine, shape = nest.machine, _Shape(nest.sink)
     if stacked := stacked_axes(nest.sink):
-        nest.apply(*[Opt("UPCAST", r.arg.id, extent(r)) for r in stacked])
+        copies = [Opt("UPCAST", r.arg.id, extent(r)) for r in stacked]
+        nest.apply(*[opt for opt in copies if not nest.refusal(opt)])
         shape = _Shape(nest.sink)
     best: tuple[float, UOp | None, dict[UOp, UOp]] | None = None
     for candidate in _lane_candidates(shape):

@@ -25,7 +25,14 @@ from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order, outer_sources
 from svod.ir.symbolic import ZERO
 from svod.schedule.attention import Whole
-from svod.schedule.views import Indices, Shape, is_stack, node_of, source_indices
+from svod.schedule.views import (
+    MAX_STACKED,
+    Indices,
+    Shape,
+    is_stack,
+    node_of,
+    source_indices,
+)
 
 # Work units: about one vector instruction's share of one element.
 WEIGHT: dict[int, float] = dict.fromkeys(O.ELEMENTWISE, 1.0)
@@ -92,7 +99,7 @@ def decide_storage(
     places = _Places()
     uses: dict[UOp, list[Use]] = {}
     stored: set[UOp] = set()
-    reducing = _reducing(order)
+    reducing, stacks = _reducing(order), _Stacks()
     contraction_in: set[UOp] = set()
     reduce_numbers: dict[UOp, int] = {}
 
@@ -128,7 +135,7 @@ def decide_storage(
                 # Many windows into one value: store what they look into.
                 here = [start(node)] if _worth_storing(node, facts) else here
             for root, indices, nest in here:
-                _use_sources(node, root, indices, nest, use, places, reducing)
+                _use_sources(node, root, indices, nest, use, places, reducing, stacks)
             continue
         if node in held.values:
             merged = _placed_in_band(here)
@@ -237,10 +244,12 @@ def _use_sources(  # type: ignore[no-untyped-def]
     use,
     places: _Places,
     reducing: Set[UOp],
+    stacks: _Stacks,
 ) -> None:
     if node.op == O.CAT:
-        if is_stack(node, indices) and node not in reducing:
-            counter = indices[node.arg]
+        counter = indices[node.arg]
+        is_pure = is_stack(node, indices) and node not in reducing
+        if is_pure and stacks.takes(root, counter):
             inner = tuple([ZERO if i is counter else i for i in indices])
             indices, nest = inner, tuple([r for r in nest if r is not counter])
         for s in _reached(node, indices):
@@ -256,6 +265,21 @@ def _use_sources(  # type: ignore[no-untyped-def]
         use(node.src[0], root, around + (ZERO,) * missing + indices[lead:], nest)
     else:
         use(node.src[0], root, places.source(node, indices), nest)
+
+
+class _Stacks:
+    """Axes of kernels along which values lie side by side: as many as can be written out."""
+
+    def __init__(self) -> None:
+        self._counters: dict[UOp, set[UOp]] = {}
+
+    def takes(self, root: UOp, counter: UOp) -> bool:
+        known = self._counters.setdefault(root, set())
+        if counter not in known:
+            if _evaluations((counter, *known)) > MAX_STACKED:
+                return False
+            known.add(counter)
+        return True
 
 
 def _reached(node: UOp, indices: Indices) -> tuple[UOp, ...]:

@@ -11,6 +11,8 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, const, largest, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, divide, ge, lt, modulo, mul, num, sub
 
+MAX_STACKED = 64  # values that one kernel stores side by side
+
 Indices = tuple[UOp, ...]
 Shape = tuple[Any, ...]  # sizes: numbers, or index nodes for run-time sizes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from svod import Tensor, stack
+from svod import Tensor, arange, stack, where
 from svod.codegen.pipeline import generate
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -172,3 +172,35 @@ def test_what_parts_share_is_computed_once() -> None:
     shared = x.exp()
     together = text(stack([shared + 1, shared - 2, shared - 3], -1))
     assert together.count("fmul") == text(shared).count("fmul")
+
+
+def test_choices_by_an_axis_that_moves_with_it_stay() -> None:
+    """Only values that have nothing to do with the axis are written out."""
+
+    def chosen(x: Tensor) -> Tensor:
+        place = arange(20)
+        return where(place < 3, x.amax(1, keepdim=True), x)
+
+    check(chosen, data((17, 20)))
+    check(lambda x: where(arange(20) < 3, 1.5, x).amax(-1), data((17, 20)))
+
+
+def test_stacks_of_stacks_beyond_what_is_written_out() -> None:
+    def cube(x: Tensor) -> Tensor:
+        for scale in (1, 2, 3):
+            x = stack([x * (scale + i) + 1 for i in range(8)], -1)
+        return x
+
+    check(cube, data((6,)))
+
+
+def test_the_last_of_values_set_at_one_place_wins() -> None:
+    """Stores with an order are not copied side by side."""
+    place = Tensor(np.array([0, 1, 0, 1, 2, 2]))
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(6, 2))
+    values = stack([x[:, 0] + 1, x[:, 1] * 2], 1).reshape(12)
+    found = Tensor(np.zeros(3, np.float32)).scatter(0, place.repeat_interleave(2), values)
+    wanted = np.zeros(3, np.float32)
+    for i, v in zip(np.repeat(place.numpy(), 2), values.numpy(), strict=True):
+        wanted[i] = v
+    np.testing.assert_array_equal(found.numpy(), wanted)
