@@ -219,6 +219,9 @@ class inference_mode(no_grad):
 class enable_grad(ContextDecorator):
     """Gradients as always, for code that asks for it; not inside of ``no_grad``."""
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def __enter__(self) -> enable_grad:
         if history.state.without_gradient:
             raise GradientError("enable_grad inside no_grad: end the no_grad block before")
@@ -425,4 +428,5 @@ def custom_gradient(forward: Callable[..., Any]) -> CustomGradient:
     return CustomGradient(forward)
 
 
-guard_class(no_grad, "__init__")
+for _mode in (no_grad, inference_mode, enable_grad):
+    guard_class(_mode, "__init__")
