@@ -327,6 +327,7 @@ def attention_case(b: Bench) -> None:
     cases = [
         (4, 32, 4096, 128, True, 0.950, 0.5), (4, 32, 4096, 128, False, None, 0.0),
         (4, 16, 4096, 64, True, None, 0.0), (1, 32, 512, 128, True, None, 0.0),
+        (4, 16, 4096, 256, True, None, 0.0),
     ]  # fmt: skip
     for batch, heads, tokens, width, is_causal, page, bar in cases:
         shape = (batch, heads, tokens, width)
@@ -528,6 +529,18 @@ def more_cases(b: Bench) -> None:
 
     row("transpose 8192", a.T.contiguous() + 1, lambda: ta.T.contiguous() + 1)
     row("gather 16384 rows", a[i] * 2, lambda: ta[ti] * 2)
+    rows, table = a[:, :1024].contiguous().realize(), a[:4096, :1024].contiguous().realize()
+    trows, ttable = ta[:, :1024].contiguous(), ta[:4096, :1024].contiguous()
+    at, tat = (i[:8192] // 2).realize(), ti[:8192] // 2
+    row(
+        "index_add 8192 rows", table.index_add(0, at, rows), lambda: ttable.index_add(0, tat, trows)
+    )
+    line, tline = a[0].contiguous().realize(), ta[0].contiguous()
+    row(
+        "index_add 8192",
+        line.index_add(0, i[:8192], a[1]),
+        lambda: tline.index_add(0, ti[:8192], ta[1]),
+    )
     row("conv 3x3 f32", c.conv2d(k, padding=1), lambda: f.conv2d(tc, tk, padding=1))
     row("linear of 8 rows f32", s @ a.T, lambda: ts @ ta.T)
     row("log softmax", a.log_softmax(-1), lambda: torch.log_softmax(ta, -1))

@@ -31,8 +31,7 @@ from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.opts import Opt
 
 ROWS: Final = 128  # of queries in a block: two warpgroups of 64
-KEYS: Final = 128  # of one step
-MAX_SIDE: Final = 128  # elements of one query or value
+MAX_SIDE: Final = 256  # elements of one query or value
 MIN_ROWS: Final = 64  # below, most of a block would be idle
 
 
@@ -361,6 +360,16 @@ def _load_of(factor: UOp) -> UOp | None:
 # -- the tile -------------------------------------------------------------------------------------
 
 
+def side_of(size: int) -> int:
+    """Elements of a query or value in shared memory."""
+    return max(64, 1 << (size - 1).bit_length())
+
+
+def keys_of(columns: int, depth: int) -> int:
+    """Keys of one step: as many as shared memory and registers hold."""
+    return 64 if side_of(max(columns, depth)) > 128 else 128
+
+
 def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
     """The kernel as stores of a tile's pieces; None where it is no attention, or of other sizes."""
     if not has_wgmma:
@@ -400,9 +409,9 @@ def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | 
     tile = make(O.BARRIER, dt.float32, (*sources, *bases, start), arg)
     applied += [
         Opt("TILE", found.row.arg.id, ROWS),
-        Opt("TC", found.keys.arg.id, KEYS),
+        Opt("TC", found.keys.arg.id, keys_of(columns, depth)),
     ]
-    shape = TileShape(f"wgmma.{kind}", ROWS, 64 if columns <= 64 else 128, KEYS)
+    shape = TileShape(f"wgmma.{kind}", ROWS, side_of(columns), keys_of(columns, depth))
     lanes = store_lanes(end.src[0].src[0], found.column, shape)
     ends = []
     for piece in output_pieces(shape, lanes):

@@ -37,6 +37,10 @@ class GpuMachine:
         """Whether there is an instruction for it."""
         return self.capability >= (8, 0)
 
+    @property
+    def has_float8(self) -> bool:
+        return self.capability >= (8, 9) and self.has_mma
+
     def variants(self) -> Iterator[GpuMachine]:
         """The same GPU with one amount changed."""
         for block in (128, 512, 1024):

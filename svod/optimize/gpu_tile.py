@@ -15,6 +15,7 @@ from math import prod
 from typing import TypeAlias
 
 from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, make
@@ -29,6 +30,8 @@ MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as goo
 BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 BYTES = {dt.int8: "s8", dt.uint8: "u8"}
+FLOAT8 = {dt.float8_e4m3: "e4m3", dt.float8_e5m2: "e5m2"}
+MOST_BYTES = 1 << 15  # products of bytes whose sum always fits 32 bits
 LINE = 128  # bytes of one row or column along k in shared memory
 COPYING = 128  # threads of a block that only copy, where the copy engine does it
 MAP_AXES = 5  # that the copy engine knows
@@ -61,12 +64,17 @@ class _Operand:
     outer: Axes
     depth: Axes
     base: UOp
-    wide: bool  # sixteen bytes at a time along the contiguous axis
+    wide: bool  # sixteen bytes at a time along the contiguous axis, or four that are turned
     itemsize: int = 2
 
     @property
     def along_depth(self) -> bool:
         return self.depth[-1][1] == 1
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether tensor cores cannot read it as it lies."""
+        return self.itemsize != 2 and not self.along_depth
 
 
 def special(name: str, size: int) -> UOp:
@@ -88,13 +96,13 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     b = contiguous_operand(found.columns, found.n, found.k)
     if a is None or b is None:
         return None
-    kind = _kind(found, a.along_depth and b.along_depth, machine)
+    kind = _kind(found, sink, machine)
     if kind is None:
         return None
     (end,) = sink.src
     batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
     count = prod(map(extent, batch))
-    shape = _shape(kind, a.itemsize, rows, columns, count, machine)
+    shape = _shape(kind, a.is_turned or b.is_turned, a.itemsize, rows, columns, count, machine)
     across, down = -(-columns // shape.columns), -(-rows // shape.rows)
     maps = [_map_of(a, shape.rows), _map_of(b, shape.columns)]
     is_fed = kind.startswith("wgmma") and None not in maps
@@ -173,7 +181,7 @@ class _Map:
 
 def _map_of(o: _Operand, tile: int) -> _Map | None:
     """How the copy engine reads an operand in tiles of so many rows or columns, or None."""
-    if not o.wide or len(o.outer) > 2 or len(o.depth) > 1:
+    if not o.wide or o.is_turned or len(o.outer) > 2 or len(o.depth) > 1:
         return None
     further = o.outer[:-1]
     if further and o.outer[-1][0] % tile:
@@ -231,42 +239,88 @@ def _split_depth(sink: UOp) -> UOp:
 
 def _are_plain(*factors: UOp) -> bool:
     """Whether all are memory, perhaps converted."""
-    loads = [f.src[0] if f.op == O.CAST else f for f in factors]
+    loads = [load_of(f) for f in factors]
     return all(
         f.op == O.LOAD and len(f.src[0].src) == 2 and f.src[0].src[0].op == O.PARAM for f in loads
     )
 
 
-def _kind(found: Contraction, along_depth: bool, machine: GpuMachine) -> str | None:
+def load_of(factor: UOp) -> UOp:
+    """What is converted to a factor: once, or first to something that holds all its values."""
+    if factor.op != O.CAST:
+        return factor
+    value = factor.src[0]
+    while value.op == O.CAST and _holds(value.dtype, value.src[0].dtype):
+        value = value.src[0]
+    return value
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether one type has all values of another, which is a byte."""
+    if narrow in FLOAT8:
+        return wide.kind == "f" and wide not in FLOAT8
+    return narrow in BYTES and wide.bits > 8 and (wide.kind == "i" or narrow.kind == wide.kind)
+
+
+def _kind(found: Contraction, sink: UOp, machine: GpuMachine) -> str | None:
     """How the products are made, or None."""
-    factors = (found.rows, found.columns)
-    kinds = {f.src[0].dtype if f.op == O.CAST else f.dtype for f in factors}
-    if len(kinds) != 1 or found.rows.dtype is not found.columns.dtype:
+    left, right = (load_of(f).dtype for f in (found.rows, found.columns))
+    total = found.rows.dtype
+    if total is not found.columns.dtype:
         return None
     unit = "wgmma" if machine.has_wgmma else "mma" if machine.has_mma else None
-    (kind,) = kinds
-    total = found.rows.dtype
-    if kind is dt.float32 and total is dt.float32:
-        if unit and machine.uses_tf32 and along_depth:
-            return f"{unit}.tf32"
-        return "fma"
-    if unit and kind in HALVES and total is dt.float32:
-        return f"{unit}.{HALVES[kind]}"
-    # Sums in 32 bits give what narrower ones do once they are cut to fewer bits.
-    if unit and kind in BYTES and along_depth and total in (kind, dt.int32, dt.uint32):
-        return f"{unit}.{BYTES[kind]}"
+    if left is right is total is dt.float32:
+        return f"{unit}.tf32" if unit and machine.uses_tf32 else "fma"
+    if unit is None:
+        return None
+    if left is right and left in HALVES and total is dt.float32:
+        return f"{unit}.{HALVES[left]}"
+    if left in BYTES and right in BYTES and _sums_bytes(total, found):
+        return f"{unit}.{_names(BYTES[left], BYTES[right])}"
+    if left in FLOAT8 and right in FLOAT8 and total is dt.float32 and machine.has_float8:
+        if not _is_rounded(found.reduction, sink):
+            unit = "mma"
+        return f"{unit}.{_names(FLOAT8[left], FLOAT8[right])}"
     return None
 
 
+def _names(left: str, right: str) -> str:
+    return left if left == right else f"{left}.{right}"
+
+
+def _sums_bytes(total: DType, found: Contraction) -> bool:
+    """Whether sums in 32 bits are right: narrower ones are the same once they are cut to fewer
+    bits, wider ones while nothing overflows."""
+    if total.kind not in "iu":
+        return False
+    is_short = prod(map(extent, found.k)) < MOST_BYTES
+    return total.bits <= 32 or (total is dt.int64 and is_short)
+
+
+def _is_rounded(value: UOp, sink: UOp) -> bool:
+    """Whether a sum, scaled perhaps, is only used with 16 bits or fewer.
+
+    Hopper sums 8-bit floats with 14 bits, 128 at a time: enough then, and not otherwise.
+    """
+    users = [n for n in sink.toposort() if value in n.src]
+    return all(
+        (n.op == O.CAST and n.dtype.kind == "f" and n.dtype.bits <= 16)
+        or (n.op == O.MUL and _is_rounded(n, sink))
+        for n in users
+    )
+
+
 def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | None:
-    load = factor.src[0] if factor.op == O.CAST else factor
+    load = load_of(factor)
     index = load.src[0]
     outer, depth = _axes(index, own), _axes(index, k)
     if outer is None or depth is None or 1 not in (outer[-1][1], depth[-1][1]):
         return None
     base = replace_all(index.src[1], dict.fromkeys([*own, *k], ZERO))
-    width = 16 // load.dtype.itemsize
-    along = depth[-1] if depth[-1][1] == 1 else outer[-1]
+    is_turned = depth[-1][1] != 1
+    along = outer[-1] if is_turned else depth[-1]
+    # Bytes that must be turned are read four at a time.
+    width = 4 if is_turned and load.dtype.itemsize == 1 else 16 // load.dtype.itemsize
     terms, constant = terms_of(base)
     steps = [along[0], constant, *terms.values()]
     steps += [step for axis in (*outer, *depth) if axis is not along for step in axis[1:]]
@@ -289,7 +343,13 @@ def _axes(index: UOp, ranges: list[UOp]) -> Axes | None:
 
 
 def _shape(
-    kind: str, itemsize: int, rows: int, columns: int, batch: int, machine: GpuMachine
+    kind: str,
+    is_turned: bool,
+    itemsize: int,
+    rows: int,
+    columns: int,
+    batch: int,
+    machine: GpuMachine,
 ) -> TileShape:
     """The largest tile that leaves few multiprocessors idle in the last round."""
     processors = machine.multiprocessors
@@ -298,9 +358,14 @@ def _shape(
         side = 128 if large >= processors else 64
         return TileShape("fma", side, side, 16)
     best: tuple[float, int, int] = (0.0, 64, 2)
-    for width, speed in ((256, 1.0), (128, 0.85), (64, 0.6)):
+    widths = {256: 1.0, 128: 0.85, 64: 0.6}  # and how fast one is
+    if kind.startswith("wgmma.e") or (is_turned and kind.startswith("mma")):
+        del widths[256]  # sums beside sums, or fragments beside what is turned: too many registers
+    if machine.tile_columns in widths:
+        widths = {machine.tile_columns: 1.0}
+    for width, speed in widths.items():
         stages = min(MOST_STAGES, (machine.most_shared_bytes - 1024) // ((128 + width) * LINE))
-        if stages < LEAST_STAGES or machine.tile_columns not in (0, width):
+        if stages < LEAST_STAGES:
             continue
         blocks = -(-rows // 128) * -(-columns // width) * batch
         rounds = -(-blocks // processors)

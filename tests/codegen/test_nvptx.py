@@ -57,7 +57,7 @@ def ptx(code: GpuKernel, aligned: bool = True) -> str:
     return emit_ptx(code.text(aligned).source, ARCH)
 
 
-def assemble(texts: list[str], folder: Path) -> str:
+def assemble(texts: list[str], folder: Path, arch: str = ARCH) -> str:
     """What the assembler says of each text."""
     if ASSEMBLER is None:
         return ""
@@ -66,7 +66,7 @@ def assemble(texts: list[str], folder: Path) -> str:
         path = folder / f"{number}.ptx"
         path.write_text(text)
         done = subprocess.run(
-            [ASSEMBLER, "-v", f"-arch={ARCH}", str(path), "-o", str(folder / "code")],
+            [ASSEMBLER, "-v", f"-arch={arch}", str(path), "-o", str(folder / "code")],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stderr}\n{text}"
@@ -232,18 +232,29 @@ def test_attention_is_one_kernel(form: str, tmp_path: Path) -> None:
 
 def test_attention_of_odd_sizes_assembles(tmp_path: Path) -> None:
     texts = []
-    for rows, keys, width in [(200, 333, 80), (65, 200, 17), (129, 1000, 100)]:
+    for rows, keys, width in [(200, 333, 80), (65, 200, 17), (129, 1000, 100), (100, 77, 200)]:
         q, k, v = heads(rows, keys, width)
         (code,) = kernels(q.scaled_dot_product_attention(k, v, is_causal=True))
         texts += [ptx(code), ptx(code, aligned=False)]
     assemble(texts, tmp_path)
 
 
+@pytest.mark.parametrize("width", [192, 256])
+def test_attention_of_wide_heads(width: int, tmp_path: Path) -> None:
+    q, k, v = heads(width=width)
+    (code,) = kernels(q.scaled_dot_product_attention(k, v, is_causal=True))
+    assert code.text().shared <= 227 << 10
+    said = assemble([ptx(code)], tmp_path)
+    if ASSEMBLER is not None:
+        assert "0 bytes spill stores" in said
+        assert "serialized" not in said
+
+
 def test_attention_is_several_kernels_where_no_tile_fits() -> None:
     def count(found: Tensor) -> int:
         return len(bodies(found))
 
-    q, k, v = heads(width=192)
+    q, k, v = heads(width=264)
     assert count(q.scaled_dot_product_attention(k, v)) > 1, "queries too wide"
     q, k, v = heads(rows=8)
     assert count(q.scaled_dot_product_attention(k, v)) > 1, "too few queries"

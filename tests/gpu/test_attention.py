@@ -54,6 +54,7 @@ def triangle(rows: int, keys: int) -> Array:
     [
         (128, 128, 128), (64, 64, 64), (256, 384, 128), (384, 256, 64), (512, 512, 128),
         (200, 333, 80), (130, 65, 32), (129, 1000, 100), (1000, 129, 72), (65, 200, 17),
+        (256, 512, 256), (300, 333, 192), (129, 200, 200), (512, 100, 131),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,9 +67,10 @@ def test_sizes(kind: str, size: tuple[int, int, int], is_causal: bool) -> None:
 
 
 def test_values_of_another_width() -> None:
-    q, k, v = draw("bfloat16", (4, 200, 64), (4, 300, 64), (4, 300, 128))
-    x, y, z = (Tensor(t).realize() for t in (q, k, v))
-    check(x.scaled_dot_product_attention(y, z), exact(q, k, v), "bfloat16")
+    for width, columns in ((64, 128), (64, 256), (256, 64)):
+        q, k, v = draw("bfloat16", (4, 200, width), (4, 300, width), (4, 300, columns))
+        x, y, z = (Tensor(t).realize() for t in (q, k, v))
+        check(x.scaled_dot_product_attention(y, z), exact(q, k, v), "bfloat16")
 
 
 @pytest.mark.parametrize("which", ["qkv", "q", "k", "v"])

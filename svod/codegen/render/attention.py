@@ -1,10 +1,10 @@
 """The loop of an attention tile: queries stay, keys and values go by.
 
-A block has 128 rows of queries, a warpgroup 64 of them. Per step of 128 keys the scores are made
-into registers, the weights replace them, and the values are multiplied by the weights of the step
-before, so that the tensor cores work while the exponentials are made. Each row keeps its maximum
-and its sum; sums are scaled where the maximum grows. Keys are walked from the last to the first,
-those behind a triangle's edge not at all.
+A block has 128 rows of queries, a warpgroup 64 of them. Per step of 128 keys, or of 64 where heads
+have more than 128 elements, the scores are made into registers, the weights replace them, and the
+values are multiplied by the weights of the step before, so that the tensor cores work while the
+exponentials are made. Each row keeps its maximum and its sum; sums are scaled where the maximum
+grows. Keys are walked from the last to the first, those behind a triangle's edge not at all.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 from svod.codegen.render.panels import COMMIT, GLOBAL, Panel, assembly
 from svod.dtype import types as dt
 from svod.ir.node import UOp
-from svod.optimize.gpu_attention import KEYS, ROWS
+from svod.optimize.gpu_attention import ROWS, keys_of, side_of
 
 if TYPE_CHECKING:
     from svod.codegen.render.nvptx import NvptxRenderer
 
 THREADS = 256
-SCORES = KEYS // 2  # of one thread: two rows of every eighth pair of columns
 MINUS = "0xFFF0000000000000"  # minus infinity
 _READ = {"float32": ("float", 4), "float16": ("half", 2), "bfloat16": ("bfloat", 2)}
 
@@ -59,14 +58,19 @@ class _Attention:
         self.r = r
         self.kind, rows, columns, keys, depth, steps, *layouts = node.arg[2:]
         self.rows, self.keys, self.columns, self.depth = rows, keys, columns, depth
-        self.wide_columns = 64 if columns <= 64 else 128
-        self.wide_depth = 64 if depth <= 64 else 128
+        self.wide_columns, self.wide_depth = side_of(columns), side_of(depth)
+        self.span = keys_of(columns, depth)  # keys of one step
+        self.own = self.span // 2  # scores of one thread: two rows of every eighth pair of columns
         self.thread = r._register("tid.x")
         count = (len(node.src) - 1) // 2
         memories = [r._memory(s) for s in node.src[:count]]
         bases = [r._value(s) for s in node.src[count:-1]]
         self.start = r._value(node.src[-1])
-        sizes = ((ROWS, self.wide_depth), (KEYS, self.wide_depth), (self.wide_columns, KEYS))
+        sizes = (
+            (ROWS, self.wide_depth),
+            (self.span, self.wide_depth),
+            (self.wide_columns, self.span),
+        )
         self.query, self.key, self.value = (
             Panel(r, memory, base, *size, outer, deep, wide and r.aligned, THREADS, self.thread)
             for memory, base, size, (outer, deep, wide) in zip(
@@ -191,7 +195,7 @@ class _Attention:
         weights, shrink = self._softmax(scores, state)
         # The old weights are read until the product is there: their registers wait for it.
         done = self._tied("wgmma.wait_group.sync.aligned 0;", [*state.sums, *weights])
-        sums, weights = done[:-SCORES], done[-SCORES:]
+        sums, weights = done[: -self.own], done[-self.own :]
         state.sums = [e(f"fmul float {s}, {shrink[i // 2 % 2]}") for i, s in enumerate(sums)]
         state.weights = self._pairs(weights)
         inside = r.block
@@ -214,17 +218,17 @@ class _Attention:
         return self._state(found)
 
     def _state(self, names: list[str]) -> _State:
-        pairs = SCORES // 2
+        pairs = self.own // 2
         return _State(names[:2], names[2:4], names[4 : 4 + pairs], names[4 + pairs :])
 
     def _count(self) -> str:
         """Steps of keys that the rows of this block need."""
         e = self.e
-        every = -(-self.keys // KEYS)
+        every = -(-self.keys // self.span)
         if self.bound is None:
             return str(every)
-        furthest = e(f"add i32 {self.start32}, {ROWS - 1 + self.bound + KEYS}")
-        wanted = e(f"sdiv i32 {furthest}, {KEYS}")
+        furthest = e(f"add i32 {self.start32}, {ROWS - 1 + self.bound + self.span}")
+        wanted = e(f"sdiv i32 {furthest}, {self.span}")
         for name, limit in (("smin", every), ("smax", 1)):
             self.r.declarations.add(f"declare i32 @llvm.{name}.i32(i32, i32)")
             wanted = e(f"call i32 @llvm.{name}.i32(i32 {wanted}, i32 {limit})")
@@ -260,7 +264,7 @@ class _Attention:
     # -- copies --------------------------------------------------------------------------------
 
     def _deep(self) -> str | None:
-        return str(self.depth) if self.depth % 64 else None
+        return str(self.depth) if self.depth != self.wide_depth else None
 
     def _copy_panel(
         self, panel: Panel, target: str, shift: str, outer: str | None, depth: str | None
@@ -270,9 +274,9 @@ class _Attention:
 
     def _left(self, block: str) -> str | None:
         """Keys from the start of a step to the end."""
-        if self.keys % KEYS == 0:
+        if self.keys % self.span == 0:
             return None
-        return self.e(f"sub i32 {self.keys}, {self.e(f'mul i32 {block}, {KEYS}')}")
+        return self.e(f"sub i32 {self.keys}, {self.e(f'mul i32 {block}, {self.span}')}")
 
     def _copy_key(self, block: str) -> None:
         panel = self.key
@@ -284,7 +288,7 @@ class _Attention:
         panel = self.value
         target = self._buffer(self.value_buffer, block, panel.nbytes)
         shift = self._shift(block, panel.depth_axes[-1][1])
-        outer = str(self.columns) if self.columns % 64 else None
+        outer = str(self.columns) if self.columns != self.wide_columns else None
         self._copy_panel(panel, target, shift, outer, self._left(block))
 
     def _buffer(self, first: str, block: str, nbytes: int) -> str:
@@ -294,7 +298,7 @@ class _Attention:
 
     def _shift(self, block: str, stride: int) -> str:
         e = self.e
-        return e(f"mul i64 {e(f'zext i32 {block} to i64')}, {KEYS * stride}")
+        return e(f"mul i64 {e(f'zext i32 {block} to i64')}, {self.span * stride}")
 
     def _wait(self) -> None:
         """Until all copies have arrived for every thread, and may be read."""
@@ -315,18 +319,18 @@ class _Attention:
         keys = self._at(self.key_at, block, self.key)
         inputs: list[str] = []
         lines = ["wgmma.fence.sync.aligned;"]
-        registers = ", ".join([f"${i}" for i in range(SCORES)])
-        for step in range(self.wide_depth // 16):
-            place = SCORES + len(inputs)
+        registers = ", ".join([f"${i}" for i in range(self.own)])
+        for step in range(-(-self.depth // 16)):
+            place = self.own + len(inputs)
             inputs.append(e(f"add i64 {self.query_at}, {self.query.step(step)}"))
             inputs.append(e(f"add i64 {keys}, {self.key.step(step)}"))
             lines.append(
-                f"wgmma.mma_async.sync.aligned.m64n{KEYS}k16.f32.{self.kind}.{self.kind} "
+                f"wgmma.mma_async.sync.aligned.m64n{self.span}k16.f32.{self.kind}.{self.kind} "
                 f"{{{registers}}}, ${place}, ${place + 1}, {min(step, 1)}, 1, 1, "
                 f"{self.query.turned}, {self.key.turned};"
             )
         lines.append("wgmma.commit_group.sync.aligned;")
-        return assembly(self.r, lines, [], [("i64", "l", v) for v in inputs], SCORES)
+        return assembly(self.r, lines, [], [("i64", "l", v) for v in inputs], self.own)
 
     def _product(self, state: _State, block: str) -> list[str]:
         """Start to add the values of one step times its weights."""
@@ -336,7 +340,7 @@ class _Attention:
         inputs = [("i32", "r", w) for w in state.weights]
         registers = ", ".join([f"${i}" for i in range(count)])
         lines = ["wgmma.fence.sync.aligned;"]
-        for step in range(KEYS // 16):
+        for step in range(self.span // 16):
             place = count + len(inputs)
             inputs.append(("i64", "l", e(f"add i64 {values}, {self.value.step(step)}")))
             weights = ", ".join([f"${count + 4 * step + i}" for i in range(4)])
@@ -356,7 +360,7 @@ class _Attention:
     def _masked(self, scores: list[str], block: str) -> list[str]:
         """The scores after scales and masks; keys that do not exist are minus infinity."""
         e = self.e
-        first = e(f"mul i32 {block}, {KEYS}")
+        first = e(f"mul i32 {block}, {self.span}")
         masks = iter(self.masks)
         for step in self.steps:
             if step[0] == "scale":
@@ -368,7 +372,7 @@ class _Attention:
                 scores = self._add(scores, first, next(masks))
             else:
                 scores = self._keep(scores, first, next(masks))
-        if self.bound is None and self.keys % KEYS == 0:
+        if self.bound is None and self.keys % self.span == 0:
             return scores
         return self._inside(scores, first)
 
@@ -376,9 +380,9 @@ class _Attention:
         """Minus infinity past the edge, which most steps of keys do not meet."""
         r, e = self.r, self.e
         tests = []
-        end = e(f"add i32 {first}, {KEYS}")
+        end = e(f"add i32 {first}, {self.span}")
         limits = [str(self.keys)] * 2
-        if self.keys % KEYS:
+        if self.keys % self.span:
             tests.append(e(f"icmp sgt i32 {end}, {self.keys}"))
         if self.bound is not None:
             edge = e(f"add i32 {self.first_row}, {self.bound + 1}")
@@ -437,10 +441,10 @@ class _Attention:
         shift = e(f"mul i64 {e(f'zext i32 {here} to i64')}, {stride}")
         starts = [e(f"getelementptr {kind}, {GLOBAL} {row}, i64 {shift}") for row in mask.rows]
         found = []
-        for i in range(SCORES):
+        for i in range(self.own):
             address = e(f"getelementptr {kind}, {GLOBAL} {starts[i // 2 % 2]}, "
                         f"i64 {_column(i) * stride}")  # fmt: skip
-            if self.keys % KEYS:
+            if self.keys % self.span:
                 column = e(f"add i32 {here}, {_column(i)}")
                 test = e(f"icmp slt i32 {column}, {self.keys}")
                 row = mask.rows[i // 2 % 2]
@@ -451,10 +455,10 @@ class _Attention:
     def _softmax(self, scores: list[str], state: _State) -> tuple[list[str], list[str]]:
         """Scores become weights; also returns what older sums shrink by."""
         e = self.e
-        weights: list[str] = [""] * SCORES
+        weights: list[str] = [""] * self.own
         shrink = []
         for half in range(2):
-            places = [i for i in range(SCORES) if i // 2 % 2 == half]
+            places = [i for i in range(self.own) if i // 2 % 2 == half]
             old = state.largest[half]
             top = self._fold("llvm.maxnum.f32", [scores[i] for i in places])
             top = self.quad("llvm.maxnum.f32", self.call("llvm.maxnum.f32", top, old))

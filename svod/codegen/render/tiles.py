@@ -3,7 +3,8 @@
 ``emit_tile`` writes the loop of one TILE node into a renderer and returns the names of the thread's
 sums. Rows, columns or depths past the end are read as zeros. ``fma``: two buffers in shared memory;
 while one is used, the next is on its way through registers. ``wgmma`` and ``mma``: asynchronous
-copies into a ring of panels in the layout the tensor cores read.
+copies into a ring of panels in the layout the tensor cores read; panels that must be turned first
+go through registers, one step of k ahead of the copies.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svod.codegen.render.panels import COMMIT, LINE, Panel, assembly, place_of
+from svod.codegen.render.turned import TurnedPanel
 from svod.ir.node import UOp
 from svod.optimize.gpu_tile import Axes
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 THREADS = 256
 PAD = 4  # floats after each row of a float32 buffer, against bank conflicts
 _GLOBAL, _SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
+_WAIT = "wgmma.wait_group.sync.aligned"
 
 
 @dataclass(slots=True)
@@ -46,7 +49,7 @@ class Operand:
 class Element:
     """What tensor cores multiply, and what they sum in."""
 
-    name: str
+    name: str  # or two, joined by a dot
     item: int  # bytes
     total: str = "f32"
 
@@ -54,6 +57,15 @@ class Element:
     def depth(self) -> int:
         """Of one instruction: 32 bytes."""
         return 32 // self.item
+
+    @property
+    def factors(self) -> str:
+        """As instructions name both operands."""
+        return self.name if "." in self.name else f"{self.name}.{self.name}"
+
+    @property
+    def is_float8(self) -> bool:
+        return self.item == 1 and self.total == "f32"
 
     @property
     def kind(self) -> str:
@@ -68,8 +80,8 @@ ELEMENTS = {
     "bf16": Element("bf16", 2),
     "f16": Element("f16", 2),
     "tf32": Element("tf32", 4),
-    "s8": Element("s8", 1, "s32"),
-    "u8": Element("u8", 1, "s32"),
+    **{n: Element(n, 1, "s32") for n in ("s8", "u8", "s8.u8", "u8.s8")},
+    **{n: Element(n, 1) for n in ("e4m3", "e5m2", "e4m3.e5m2", "e5m2.e4m3")},
 }
 
 
@@ -91,8 +103,12 @@ def emit_tile(r: NvptxRenderer, node: UOp) -> list[str]:
     if kind == "fma":
         return _Fma(r, a, b, k, step).emit()
     unit, _, element = kind.partition(".")
-    loop = Wgmma if unit == "wgmma" else _Mma
+    loop = wgmma_for(ELEMENTS[element]) if unit == "wgmma" else _Mma
     return loop(r, a, b, k, step, stages, ELEMENTS[element]).emit()
+
+
+def wgmma_for(element: Element) -> type[Wgmma]:
+    return _ShortWgmma if element.is_float8 else Wgmma
 
 
 class CountedLoop:
@@ -287,7 +303,7 @@ class _TensorCores:
         self.thread = r._register("tid.x")
         self.operands = (a, b)
         self.panels = [
-            Panel(
+            (Panel if element.item == 2 or o.along_depth else TurnedPanel)(
                 r, o.memory, o.base, o.tile, step, o.outer, o.depth, o.wide, THREADS, self.thread,
                 element.item,
             )
@@ -316,12 +332,50 @@ class _TensorCores:
         depth = e(f"sub i32 {self.k}, {start}") if self.k % self.depth else None
         number = r._branch(e(f"icmp slt i32 {start}, {self.k}"))
         for panel, left in zip(self.panels, self.left, strict=True):
-            shift = place_of(self.r, e(f"zext i32 {start} to i64"), panel.depth_axes)
-            rows, columns = (left, depth) if panel.along_depth else (depth, left)
-            panel.copy(buffer, shift, rows, columns)
+            if not isinstance(panel, TurnedPanel):
+                shift = place_of(self.r, e(f"zext i32 {start} to i64"), panel.depth_axes)
+                rows, columns = (left, depth) if panel.along_depth else (depth, left)
+                panel.copy(buffer, shift, rows, columns)
             buffer = e(f"add i32 {buffer}, {panel.nbytes}")
         r._join(number)
         r.assembly(COMMIT, "~{memory}", "")
+
+    def fill(self, start: str, ahead: int) -> list[str]:
+        """Start the first steps; returns the words of the step after them that must be turned."""
+        e = self.r._emit
+        buffers = [e(f"add i32 {start}, {stage * self.stage}") for stage in range(ahead)]
+        fetched = [self.turn([], "", str(stage)) for stage in range(ahead)]
+        for stage, (words, buffer) in enumerate(zip(fetched, buffers, strict=True)):
+            self.copy(str(stage), buffer)
+            self.turn(words, buffer)
+        return self.turn([], "", str(ahead))
+
+    def turn(self, words: list[str], buffer: str, step: str | None = None) -> list[str]:
+        """Put the words of turned panels into a buffer, where there are words; fetch a step of k
+        into the registers they leave. Past the end that is the last one, which nothing reads."""
+        turned = [p for p in self.panels if isinstance(p, TurnedPanel)]
+        if not turned:
+            return []
+        e = self.r._emit
+        start, depth = "0", None
+        if step is not None:
+            last = -(-self.k // self.depth) - 1
+            minimum = self.r._call("llvm.umin.i32", "i32", [("i32", step), ("i32", str(last))])
+            start = e(f"mul i32 {e(minimum)}, {self.depth}")
+            depth = e(f"sub i32 {self.k}, {start}") if self.k % self.depth else None
+        found: list[str] = []
+        for panel, left in zip(self.panels, self.left, strict=True):
+            if isinstance(panel, TurnedPanel):
+                shift = place_of(self.r, e(f"zext i32 {start} to i64"), panel.depth_axes)
+                for unit in range(panel.units):
+                    if words:
+                        panel.put(unit, words[:16], buffer)
+                        words = words[16:]
+                    if step is not None:
+                        found += panel.fetch(unit, shift, left, depth)
+            if buffer:
+                buffer = e(f"add i32 {buffer}, {panel.nbytes}")
+        return found
 
     def buffer(self, start: str, step: str) -> str:
         """Where a step of k is in the ring."""
@@ -334,51 +388,101 @@ class Wgmma(_TensorCores):
     """Hopper's tensor cores: each of two warpgroups has 64 rows of the tile."""
 
     def emit(self) -> list[str]:
-        r, e, ahead = self.r, self.r._emit, self.stages - 2
-        start = self.prepare()
+        ahead = self.stages - 2
+        start, descriptors = self.first_stage()
+        words = self.fill(start, ahead)
+        kind = self.element.kind
+        loop, sums, words = self.loop(words)
+        self.arrived(ahead)
+        sums = self._multiply(sums, self.here(descriptors, loop.counter))
+        words = self.refill(start, loop.counter, ahead, words)
+        sums = assembly(self.r, [f"{_WAIT} 1;"], sums, [], self.count, kind)
+        loop.end([*sums, *words])
+        return assembly(self.r, [f"{_WAIT} 0;"], sums, [], self.count, kind)
+
+    def first_stage(self) -> tuple[str, list[str]]:
+        """Shared memory, and the descriptors of its first stage."""
+        e, start = self.r._emit, self.prepare()
         a, b = self.panels
         group = e(f"lshr i32 {self.thread}, 7")
         mine = e(f"add i32 {start}, {e(f'mul i32 {group}, {a.down(1)}')}")
-        descriptors = [a.descriptor(mine), b.descriptor(e(f"add i32 {start}, {a.nbytes}"))]
-        for stage in range(ahead):
-            self.copy(str(stage), e(f"add i32 {start}, {stage * self.stage}"))
-        kind = self.element.kind
-        zeros, kinds = [self.element.zero] * self.count, [kind] * self.count
-        loop = CountedLoop(r, -(-self.k // self.depth), zeros, kinds)
-        # A step has arrived for every thread once all have waited and met.
+        return start, [a.descriptor(mine), b.descriptor(e(f"add i32 {start}, {a.nbytes}"))]
+
+    def loop(self, words: list[str]) -> tuple[CountedLoop, list[str], list[str]]:
+        """The loop over steps of k, the sums in it and the words that are turned."""
+        kinds = [self.element.kind] * self.count + ["i32"] * len(words)
+        first = [self.element.zero] * self.count + words
+        loop = CountedLoop(self.r, -(-self.k // self.depth), first, kinds)
+        return loop, loop.values[: self.count], loop.values[self.count :]
+
+    def arrived(self, ahead: int) -> None:
+        """A step has arrived for every thread once all have waited and met."""
         wait = f"cp.async.wait_group {ahead - 1}; fence.proxy.async.shared::cta;"
-        r.assembly(wait, "~{memory}", "")
-        r.barrier()
-        place = e(f"urem i32 {loop.counter}, {self.stages}")
+        self.r.assembly(wait, "~{memory}", "")
+        self.r.barrier()
+
+    def added(self, sums: list[str], started: list[str]) -> list[str]:
+        """Sums and those of a step that began anew, once it is done."""
+        kind = self.element.kind
+        parts = assembly(self.r, [f"{_WAIT} 0;"], started, [], self.count, kind)
+        return [self.r._emit(f"fadd float {x}, {y}") for x, y in zip(sums, parts, strict=True)]
+
+    def here(self, descriptors: list[str], step: str) -> list[str]:
+        """The descriptors of a step of k."""
+        e = self.r._emit
+        place = e(f"urem i32 {step}, {self.stages}")
         current = e(f"zext i32 {e(f'mul i32 {place}, {self.stage // 16}')} to i64")
-        sums = self._multiply(loop.values, [e(f"add i64 {d}, {current}") for d in descriptors])
-        following = e(f"add i32 {loop.counter}, {ahead}")
-        self.copy(following, self.buffer(start, following))
-        wait = "wgmma.wait_group.sync.aligned"
-        sums = assembly(r, [f"{wait} 1;"], sums, [], self.count, kind)
-        loop.end(sums)
-        return assembly(r, [f"{wait} 0;"], sums, [], self.count, kind)
+        return [e(f"add i64 {d}, {current}") for d in descriptors]
+
+    def refill(self, start: str, step: str, ahead: int, words: list[str]) -> list[str]:
+        """Start what comes ``ahead`` steps later; returns the words of the step after it."""
+        e = self.r._emit
+        following = e(f"add i32 {step}, {ahead}")
+        buffer = self.buffer(start, following)
+        self.copy(following, buffer)
+        return self.turn(words, buffer, e(f"add i32 {following}, 1"))
 
     def _multiply(self, sums: list[str], descriptors: list[str]) -> list[str]:
-        """Start one step of k: an instruction for every 32 bytes of it."""
+        """Start one step of k: an instruction for every 32 bytes of it. Without sums before it the
+        first one begins at zero."""
         e = self.r._emit
         count, element = self.count, self.element
         inputs: list[tuple[str, str, str]] = []
         lines = ["wgmma.fence.sync.aligned;"]
         registers = ", ".join([f"${i}" for i in range(count)])
-        options = "1" if element.total == "s32" else "1, 1, 1"
+        options = "" if element.total == "s32" else ", 1, 1"
         if element.item == 2:
             options += "".join([f", {p.turned}" for p in self.panels])
         for depth in range(self.depth // element.depth):
             place = count + len(inputs)
             for panel, descriptor in zip(self.panels, descriptors, strict=True):
                 inputs.append(("i64", "l", e(f"add i64 {descriptor}, {panel.step(depth)}")))
+            adds = 1 if sums or depth else 0
             lines.append(
                 f"wgmma.mma_async.sync.aligned.m64n{2 * count}k{element.depth}.{element.total}."
-                f"{element.name}.{element.name} {{{registers}}}, ${place}, ${place + 1}, {options};"
+                f"{element.factors} {{{registers}}}, ${place}, ${place + 1}, {adds}{options};"
             )
         lines.append("wgmma.commit_group.sync.aligned;")
         return assembly(self.r, lines, sums, inputs, count, element.kind)
+
+
+class _ShortWgmma(Wgmma):
+    """The same for 8-bit floats, whose sums keep only 14 bits there: every step of k, which is 128
+    of them, begins anew and is added to the sums in float32. What the next step needs has arrived
+    before this one is waited for."""
+
+    def emit(self) -> list[str]:
+        ahead = self.stages - 2
+        start, descriptors = self.first_stage()
+        words = self.fill(start, ahead)
+        self.arrived(ahead)
+        loop, sums, words = self.loop(words)
+        started = self._multiply([], self.here(descriptors, loop.counter))
+        words = self.refill(start, loop.counter, ahead, words)
+        self.arrived(ahead)
+        sums = self.added(sums, started)
+        loop.end([*sums, *words])
+        return sums
 
 
 class _Mma(_TensorCores):
@@ -414,18 +518,19 @@ class _Mma(_TensorCores):
             r.assembly(f"cp.async.wait_group {ahead - 1};", "~{memory}", "")
             r.barrier()
 
-        for stage in range(ahead):
-            self.copy(str(stage), e(f"add i32 {start}, {stage * self.stage}"))
+        turning = self.fill(start, ahead)
         wait()
         first = load(start, 0)
-        words = [w for operand in first for part in operand for w in part]
+        words = [w for operand in first for part in operand for w in part] + turning
         kinds = [self.element.kind] * self.count + ["i32"] * len(words)
         begin = [self.element.zero] * self.count + words
         loop = CountedLoop(r, -(-self.k // self.depth), begin, kinds)
         sums, carried = loop.values[: self.count], iter(loop.values[self.count :])
         ready = [[[next(carried) for _ in range(4)] for _ in range(count)] for count in sixteens]
         following = e(f"add i32 {loop.counter}, {ahead}")
-        self.copy(following, self.buffer(start, following))
+        buffer = self.buffer(start, following)
+        self.copy(following, buffer)
+        turning = self.turn(list(carried), buffer, e(f"add i32 {following}, 1"))
         here = self.buffer(start, loop.counter)
         last = self.depth // self.element.depth - 1
         for depth in range(last + 1):
@@ -437,7 +542,8 @@ class _Mma(_TensorCores):
                 coming = load(self.buffer(start, e(f"add i32 {loop.counter}, 1")), 0)
             sums = self._multiply(sums, *ready)
             ready = coming
-        loop.end([*sums, *[w for operand in ready for part in operand for w in part]])
+        words = [w for operand in ready for part in operand for w in part]
+        loop.end([*sums, *words, *turning])
         return sums
 
     def _places(self, panel: Panel, first: str, count: int, is_right: bool) -> list[str]:
@@ -489,11 +595,43 @@ class _Mma(_TensorCores):
 
     def _multiply(self, sums: list[str], a: list[list[str]], b: list[list[str]]) -> list[str]:
         element = self.element
-        name = (
-            f"mma.sync.aligned.m16n8k{element.depth}.row.col.{element.total}."
-            f"{element.name}.{element.name}.{element.total}"
+        if not element.is_float8:
+            shape = f"m16n8k{element.depth}.row.col.{element.total}"
+            return self._products(sums, a, b, f"{shape}.{element.factors}.{element.total}")
+        # As float16, which loses nothing: two numbers of each word, then the other two. Both
+        # operands take the same steps of k at a time, whichever those are.
+        names = element.factors.split(".")
+        left, right = (
+            [self._widened(words, name) for words in operand]
+            for operand, name in zip((a, b), names, strict=True)
         )
-        text = f"{name} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, {{$0, $1, $2, $3}};"
+        for half in range(2):
+            name = "m16n8k16.row.col.f32.f16.f16.f32"
+            sums = self._products(sums, [w[half] for w in left], [w[half] for w in right], name)
+        return sums
+
+    def _widened(self, words: list[str], name: str) -> tuple[list[str], list[str]]:
+        """The lower two 8-bit floats of each word as float16, and the upper two."""
+        convert = f"cvt.rn.f16x2.{name}x2"
+        text = [
+            "{.reg .b16 low, high;",
+            "mov.b32 {low, high}, $2;",
+            f"{convert} $0, low;",
+            f"{convert} $1, high;}}",
+        ]
+        pairs = [
+            assembly(self.r, text, [], [("i32", "r", w)], 2, "i32", has_effects=False)
+            for w in words
+        ]
+        return [p[0] for p in pairs], [p[1] for p in pairs]
+
+    def _products(
+        self, sums: list[str], a: list[list[str]], b: list[list[str]], name: str
+    ) -> list[str]:
+        text = (
+            f"mma.sync.aligned.{name} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, "
+            "{$0, $1, $2, $3};"
+        )
         found: list[str] = []
         for i, left in enumerate(a):
             for j, right in enumerate(b):
@@ -502,6 +640,6 @@ class _Mma(_TensorCores):
                     inputs = [*left, *right[2 * half : 2 * half + 2]]
                     words = [("i32", "r", v) for v in inputs]
                     found += assembly(
-                        self.r, [text], sums[place : place + 4], words, 4, element.kind, False
+                        self.r, [text], sums[place : place + 4], words, 4, self.element.kind, False
                     )
         return found

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from svod.codegen.render.panels import LINE, Panel, assembly
-from svod.codegen.render.tiles import ELEMENTS, THREADS, CountedLoop, Operand, Wgmma
+from svod.codegen.render.tiles import (
+    ELEMENTS,
+    THREADS,
+    CountedLoop,
+    Operand,
+    Wgmma,
+    wgmma_for,
+)
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.gpu_tile import Axes
@@ -72,7 +79,8 @@ def emit_tma(r: NvptxRenderer, node: UOp) -> list[str]:
     a.base, a.start, b.base, b.start = base_a, m_start, base_b, n_start
     if loop.rounds is not None:  # others may still read the tile before
         r.barrier()
-    return Wgmma(r, a, b, loop.k, loop.depth, loop.stages, loop.element).emit()
+    copied = wgmma_for(loop.element)
+    return copied(r, a, b, loop.k, loop.depth, loop.stages, loop.element).emit()
 
 
 class Tma(Wgmma):
@@ -235,6 +243,11 @@ class Tma(Wgmma):
         self._wait(e(f"add i32 {self.full}, {e(f'mul i32 {stage}, 8')}"), parity)
         current = e(f"zext i32 {e(f'mul i32 {stage}, {self.stage // 16}')} to i64")
         here = [e(f"add i64 {d}, {current}") for d in self.descriptors]
+        if self.element.is_float8:  # whose sums are short: each step is added on its own
+            sums = self.added(loop.values, self._multiply([], here))
+            self._release(step, self.speaks)
+            loop.end(sums)
+            return sums
         sums = self._multiply(loop.values, here)
         wait = "wgmma.wait_group.sync.aligned"
         sums = assembly(r, [f"{wait} 1;"], sums, [], self.count, kind)

@@ -37,6 +37,7 @@ from svod.schedule.rangeify import rangeify
 
 FORMAT: Final = "2"  # changes when the ABI or the way PTX is made does
 PTX_VERSION: Final = "ptx80"
+PTX_VERSIONS: Final = {"sm_89": "ptx81"}  # where conversions of 8-bit floats need more
 # What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
 ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
@@ -307,7 +308,7 @@ def compiler_identity(arch: str) -> str:
     found = importlib.util.find_spec("llvmlite")
     if found is None or found.origin is None:
         raise CompileError("llvmlite is not installed: pip install llvmlite")
-    parts = [FORMAT, arch, PTX_VERSION]
+    parts = [FORMAT, arch, PTX_VERSIONS.get(arch, PTX_VERSION)]
     for library in sorted((Path(found.origin).parent / "binding").glob("*llvmlite*")):
         stat = library.stat()
         parts.append(f"{library.name} {stat.st_size} {stat.st_mtime_ns}")
@@ -324,7 +325,7 @@ def _target_machine(arch: str) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(
-        cpu=arch, features=f"+{PTX_VERSION}", opt=3, codemodel="default"
+        cpu=arch, features=f"+{PTX_VERSIONS.get(arch, PTX_VERSION)}", opt=3, codemodel="default"
     )
 
 
