@@ -40,6 +40,7 @@ from svod.ir.symbolic import (
 )
 from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_machine import GpuMachine
+from svod.optimize.gpu_scatter import by_parts, count_parts, shared_out
 from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import extent, new_range, renumber, replace_all, stride, with_kind
 from svod.optimize.heuristics import merge_adjacent
@@ -104,10 +105,12 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
     free = [r for r in loops if r not in serial and r not in stacked]
     store, side = _written_out(store, stacked)
     if not free:
-        first = eq(special("l0", 32), ZERO)  # one thread of one warp
-        return make(O.END, dt.void, (_gated(store, first), *serial, *side))
+        one = by_parts(store, serial, machine, applied)
+        if one is None:
+            one = _gated(store, eq(special("l0", 32), ZERO))  # one thread of one warp
+        return make(O.END, dt.void, (one, *serial, *side))
     store = _unrolled(store)
-    lanes = 1 if ordered or side else _output_lanes(store, free)
+    lanes = 1 if side else _output_lanes(store, free)
     lane = new_range(sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
     axes = [(r, r.src[0]) for r in free]
     if lanes > 1:
@@ -121,6 +124,8 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
         applied.append(Opt("UPCAST", kept.arg.id, copies))
     total = _product([size for _, size in axes])
     threads = min(machine.block, _power_above(total.vmax))
+    if serial:
+        threads = max(threads, machine.warp)
     place, inside = _spread(total, "g0", "l0", threads)
     applied.append(Opt("LOCAL", free[-1].arg.id, threads))
     values = _unflatten(place, axes)
@@ -130,7 +135,11 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
     if kept is not None:
         values[kept] = add(mul(values[kept], copies), copy)
         rest.insert(0, copy)
-    store = _gated(replace_all(store, values), inside)
+    store = replace_all(store, values)
+    if serial:
+        parts = count_parts(store, serial, int(total.vmax))
+        store = shared_out(store, serial, special("g1", parts), parts)
+    store = _gated(store, inside)
     return make(O.END, dt.void, (store, *serial, *rest, *side))
 
 

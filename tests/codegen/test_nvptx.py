@@ -184,6 +184,19 @@ def test_columns_of_four_threads_are_stored_at_once() -> None:
     assert "st.global.v4" not in ptx(code)
 
 
+def test_warps_take_the_steps_of_a_scatter_that_are_theirs(tmp_path: Path) -> None:
+    places, values = stored(4096, dtype=dt.int64), stored(4096, 64)
+    rows = kernels(stored(500, 64).index_add(0, places, values))[-1]
+    single = kernels(stored(500).scatter_add(0, places, values[:, 0]))[-1]
+    several = kernels(
+        stored(40, 500).scatter_add(1, stored(40, 99, dtype=dt.int64), stored(40, 99))
+    )
+    texts = [ptx(rows), ptx(single), ptx(several[-1])]
+    assert all("vote.sync.ballot" in text for text in texts)
+    assert "ld.global.v4" in texts[0]  # four columns per thread
+    assemble(texts, tmp_path)
+
+
 def test_roundings_to_bfloat16_are_instructions() -> None:
     x = stored(4096, dtype=dt.bfloat16)
     text = ptx(*kernels(x * 3 + 1))

@@ -90,9 +90,61 @@ class NvptxRenderer(LLVMRenderer):
         )
 
     def _loop(self, loop: Loop) -> None:
+        votes = [n for n in loop.items if not isinstance(n, Loop) and _is_vote(n)]
         self._depth += 1
-        super()._loop(loop)
+        if votes and not loop.carried:
+            self._voted_loop(loop, votes[0])
+        else:
+            super()._loop(loop)
         self._depth -= 1
+
+    def _voted_loop(self, loop: Loop, vote: UOp) -> None:
+        """A loop of which a warp does some steps: its threads ask for 32 of them at once."""
+        r, e = loop.range, self._emit
+        assert r is not None
+        limit = self._value(r.src[0])
+        thread = self._register("tid.x")
+        lane = e(f"zext i32 {e(f'and i32 {thread}, 31')} to i64")
+        self.blocks += 1
+        number, entry = self.blocks, self.block
+        self.lines += [f"  br label %scan{number}", f"scan{number}:"]
+        self.block = f"scan{number}"
+        base, slot = self._fresh(), len(self.lines)
+        self.lines.append("")
+        names, pointers = dict(self.names), dict(self.pointers)
+        step = e(f"add i64 {base}, {lane}")
+        exists = e(f"icmp slt i64 {step}, {limit}")
+        self.names[r] = e(f"select i1 {exists}, i64 {step}, i64 0")
+        wanted = e(f"and i1 {exists}, {self._value(vote.src[0])}")
+        self.names, self.pointers = names, dict(pointers)
+        ballot = "llvm.nvvm.vote.ballot.sync"
+        first = e(self._call(ballot, "i32", [("i32", "-1"), ("i1", wanted)]))
+        some = e(f"icmp ne i32 {first}, 0")
+        asked = self.block
+        self.lines.append(f"  br i1 {some}, label %take{number}, label %scanned{number}")
+        self.lines.append(f"take{number}:")
+        self.block = f"take{number}"
+        steps, place = self._fresh(), len(self.lines)
+        self.lines.append("")
+        lowest = e(self._call("llvm.cttz.i32", "i32", [("i32", steps), ("i1", "true")]))
+        self.names[r] = e(f"add i64 {base}, {e(f'zext i32 {lowest} to i64')}")
+        self.names[vote] = "true"
+        self._items(loop)
+        self.pointers = pointers
+        rest = e(f"and i32 {steps}, {e(f'sub i32 {steps}, 1')}")
+        more = e(f"icmp ne i32 {rest}, 0")
+        taken = f"[ {rest}, %{self.block} ]"
+        self.lines[place] = f"  {steps} = phi i32 [ {first}, %{asked} ], {taken}"
+        self.lines.append(f"  br i1 {more}, label %take{number}, label %scanned{number}")
+        self.lines.append(f"scanned{number}:")
+        self.block = f"scanned{number}"
+        following = e(f"add nuw nsw i64 {base}, 32")
+        again = e(f"icmp slt i64 {following}, {limit}")
+        back = f"[ {following}, %{self.block} ]"
+        self.lines[slot] = f"  {base} = phi i64 [ 0, %{entry} ], {back}"
+        self.lines.append(f"  br i1 {again}, label %scan{number}, label %done{number}")
+        self.lines.append(f"done{number}:")
+        self.block = f"done{number}"
 
     # -- what only a GPU has -------------------------------------------------------------------
 
@@ -107,6 +159,8 @@ class NvptxRenderer(LLVMRenderer):
             self.names[node] = self._tiles[node][0]
         elif node.op == O.BARRIER and node.arg[0] == "piece":
             self.names[node] = self._piece(node)
+        elif _is_vote(node):
+            self.names[node] = self._value(node.src[0])
         elif node.op == O.BARRIER:
             value = self._value(node.src[0])
             if node.arg[0] == "shuffle":
@@ -456,6 +510,10 @@ class NvptxRenderer(LLVMRenderer):
         self.lines.append(f"  br label %next{number}")
         self.lines.append(f"next{number}:")
         self.block = f"next{number}"
+
+
+def _is_vote(node: UOp) -> bool:
+    return node.op == O.BARRIER and node.arg[0] == "vote"
 
 
 def _nodes(loop: Loop) -> Iterator[UOp]:
