@@ -44,8 +44,8 @@ def count_parts(store: UOp, serial: list[UOp], threads: int) -> int:
     With more parts each has fewer steps to do one after the other, and all have more to look at.
     """
     index, value = store.src
-    terms = _moving(index, serial)
-    if not any(n.op == O.LOAD for t in terms for n in t.toposort()):
+    chosen = {n.op for t in _moving(index, serial) for n in t.toposort()}
+    if O.LOAD not in chosen or O.REDUCE in chosen:  # a loop cannot be asked about 32 steps at once
         return 1
     for node in value.toposort():
         if node.op == O.INDEX and node.src[0] is index.src[0] and node.src[1] is not index.src[1]:

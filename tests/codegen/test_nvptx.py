@@ -312,3 +312,10 @@ def test_a_stage_of_a_transform_chooses_nothing() -> None:
     assert len(texts) == 3
     assert not any("selp" in text or "setp" in text for text in texts)
     assert texts[-1].count("st.global.v2") == 16
+
+
+def test_a_place_that_a_loop_computes_is_not_asked_for() -> None:
+    x = stored(300, 40)
+    counts = (x.unsqueeze(2) < x.unsqueeze(1)).sum(2)  # the rank of each value in its row
+    texts = [ptx(k) for k in kernels(stored(300, 41).scatter(1, counts, x))]
+    assert texts
