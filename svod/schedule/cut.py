@@ -23,6 +23,7 @@ from svod.schedule.bands import find_bands
 from svod.schedule.operands import packed_operands
 from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
 from svod.schedule.views import Shape
+from svod.schedule.windows import stored_windows
 
 
 @dataclass(slots=True)
@@ -103,6 +104,7 @@ class Cutter:
             return self.device.get(node, default_device)
 
         whole = whole_kernels(self.order, takes, device_of)
+        whole.stored |= stored_windows(self.order, device_of)
         held = find_bands(self.order, self._keeps_bands)
         inside = packed_operands(self.order, device_of, held.values | held.passes)
         self.stored = decide_storage(sink, self.order, whole, held, inside)

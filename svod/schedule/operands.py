@@ -15,6 +15,7 @@ from svod.ir.node import UOp, is_symbolic
 from svod.ir.scan import outer_sources
 
 PACKING_DEVICES = frozenset({"CPU"})
+TILING_DEVICES = frozenset({"CUDA"})  # their products copy boxes of plain matrices
 MAX_OPERATIONS = 6  # of one operand; rows are packed again for every block of columns
 MIN_SIDE = 16  # rows, columns and depth below which operands may be read where they are
 MAX_DEPTH = 8192  # steps of a sum; longer panels do not fit into scratch memory
@@ -29,7 +30,7 @@ def packed_operands(
     found: set[UOp] = set()
     users: dict[UOp, int] | None = None
     for node in order:
-        factors = () if node in apart else _factors(node)
+        factors = () if node in apart else product_factors(node, MAX_DEPTH)
         if not factors or device_of(node).partition(":")[0] not in PACKING_DEVICES:
             continue
         if users is None:
@@ -41,15 +42,16 @@ def packed_operands(
     return found
 
 
-def _factors(node: UOp) -> tuple[UOp, ...]:
-    """The operands of a sum of products that is large on every side; nothing for others."""
+def product_factors(node: UOp, most: int | None = None) -> tuple[UOp, ...]:
+    """The operands of a sum of products that is large on every side; nothing for others, nor for
+    one of more than ``most`` steps."""
     if node.op != O.REDUCE_AXIS or node.arg.op != O.ADD or node.src[0].op != O.MUL:
         return ()
     product = node.src[0]
     shape = product.shape
     if is_symbolic(shape) or product.src[0] is product.src[1]:
         return ()
-    first, second = (_moving_axes(s) for s in product.src)
+    first, second = (moving_axes(s) for s in product.src)
     results = [a for a in range(len(shape)) if a not in node.arg.axes]
     sides = (
         [a for a in results if a in first and a not in second],
@@ -57,12 +59,12 @@ def _factors(node: UOp) -> tuple[UOp, ...]:
         list(node.arg.axes),
     )
     rows, columns, depth = (prod([shape[a] for a in side]) for side in sides)
-    if min(rows, columns, depth) < MIN_SIDE or depth > MAX_DEPTH:
+    if min(rows, columns, depth) < MIN_SIDE or (most is not None and depth > most):
         return ()
     return product.src
 
 
-def _moving_axes(factor: UOp) -> set[int]:
+def moving_axes(factor: UOp) -> set[int]:
     """The axes along which a factor is not the same value again."""
     while factor.op == O.CAST:
         factor = factor.src[0]

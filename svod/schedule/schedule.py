@@ -15,6 +15,7 @@ from svod.schedule.attention import Takes
 from svod.schedule.cache import Cache
 from svod.schedule.cut import cut
 from svod.schedule.normalize import Normalization, restore_variables
+from svod.schedule.operands import TILING_DEVICES
 from svod.schedule.preschedule import (
     PreSchedule,
     PreScheduleItem,
@@ -62,7 +63,8 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     (sink,) = rewrite((sink,), VALUES)
     order = sink.toposort()
     stored = _stored_sources(sink, order)
-    sink = split_reductions(stored, order if stored is sink else None)
+    splits_products = device.partition(":")[0] in TILING_DEVICES
+    sink = split_reductions(stored, order if stored is sink else None, splits_products)
     _verify(sink, "split reductions")
     return make(O.SINK, dt.void, tuple(cut(sink, device, takes).outputs))
 

@@ -2,7 +2,7 @@
 
 A reduction to few elements over many is rewritten as partial results over fixed pieces, stored,
 and reduced again. The split depends on sizes only, so results do not change with the machine's
-number of threads.
+number of threads. On a GPU so is a product of two matrices that has a few tiles and many steps.
 """
 
 from __future__ import annotations
@@ -13,22 +13,31 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
+from svod.schedule.operands import moving_axes, product_factors
 
 SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
 PIECES = 64  # partial results wanted in all
+TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
+LEAST_STEPS = 512  # of a piece of a product
 
 
-def split_reductions(sink: UOp, order: list[UOp] | None = None) -> UOp:
+def split_reductions(
+    sink: UOp, order: list[UOp] | None = None, splits_products: bool = False
+) -> UOp:
     """The graph with large reductions split; ``order`` is its toposort where that is known."""
     order = sink.toposort() if order is None else order
-    if not any(node.op == O.REDUCE_AXIS and _is_large(node) for node in order):
+    reductions = [node for node in order if node.op == O.REDUCE_AXIS]
+    products = {n: p for n in reductions if splits_products and (p := _product_pieces(n)) > 1}
+    if not products and not any(map(_is_large, reductions)):
         return sink
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
-        if new.op == O.REDUCE_AXIS:
+        if node in products:
+            new = _split_product(new, products[node])
+        elif new.op == O.REDUCE_AXIS:
             new = _split(new)
         done[node] = new
     return done[sink]
@@ -81,3 +90,56 @@ def _pieces(size: int, wanted: int) -> int:
         if size % pieces == 0:
             return pieces
     return 1
+
+
+# -- products of matrices --------------------------------------------------------------------------
+
+
+def _product_pieces(node: UOp) -> int:
+    """Into how many a product is split along its longest axis; 1 where that does not pay."""
+    factors = product_factors(node)
+    if not factors:
+        return 1
+    shape = factors[0].shape
+    first, second = map(moving_axes, factors)
+    results = [a for a in range(len(shape)) if a not in node.arg.axes]
+    rows = prod([shape[a] for a in results if a not in second])
+    columns = prod([shape[a] for a in results if a not in first])
+    both = prod([shape[a] for a in results if a in first and a in second])
+    tiles = -(-rows // TILE) * -(-columns // TILE) * both
+    steps = prod([shape[a] for a in node.arg.axes])
+    wanted = min(-(-TILES // tiles), steps // LEAST_STEPS)
+    if tiles > FEW_TILES or wanted < 2:
+        return 1
+    pieces = _pieces(shape[_longest(node)], wanted)
+    return pieces if pieces <= 2 * wanted else 1
+
+
+def _longest(node: UOp) -> int:
+    shape = node.src[0].shape
+    return int(max(node.arg.axes, key=lambda a: (shape[a], -a)))
+
+
+def _split_product(node: UOp, pieces: int) -> UOp:
+    axis = _longest(node)
+    first, second = [_cut(s, axis, pieces) for s in node.src[0].src]
+    inner = tuple([a if a < axis else a + 1 for a in node.arg.axes])
+    product = make(O.MUL, first.dtype, (first, second))
+    partial = make(O.REDUCE_AXIS, node.dtype, (product,), ReduceArg(O.ADD, tuple(sorted(inner))))
+    order = (axis, *[a for a in range(len(partial.shape)) if a != axis])
+    moved = make(O.PERMUTE, node.dtype, (partial,), order)  # pieces are whole matrices
+    stored = make(O.CONTIGUOUS, node.dtype, (moved,))
+    last = make(O.REDUCE_AXIS, node.dtype, (stored,), ReduceArg(O.ADD, (0,)))
+    return make(O.RESHAPE, node.dtype, (last,), node.shape)
+
+
+def _cut(node: UOp, axis: int, pieces: int) -> UOp:
+    """An axis of a factor as two; axes along which it repeats stay such."""
+    shape = node.shape
+    here = 1 if shape[axis] == 1 else pieces
+    wide = (*shape[:axis], here, shape[axis] // here, *shape[axis + 1 :])
+    if node.op == O.CAST:
+        return make(O.CAST, node.dtype, (_cut(node.src[0], axis, pieces),))
+    if node.op == O.EXPAND:
+        return make(O.EXPAND, node.dtype, (_cut(node.src[0], axis, pieces),), wide)
+    return make(O.RESHAPE, node.dtype, (node,), wide)

@@ -1,0 +1,53 @@
+"""Windows that products read are stored for devices whose tiles read plain matrices.
+
+A convolution is a product with overlapping, padded windows of its input. A CPU packs them on the
+way; a GPU's tiles copy boxes of memory, so there the windows are written out once, a row per
+output, and the product is one of two matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.schedule.operands import TILING_DEVICES, product_factors
+
+KINDS = (dt.float32, dt.bfloat16, dt.float16)
+MOST_BYTES = 1 << 30  # of windows; more are read where they are
+MIN_WORK = 1 << 24  # multiplications
+
+
+def stored_windows(order: list[UOp], device_of: Callable[[UOp], str]) -> set[UOp]:
+    """The values to store: windows that a large product reads."""
+    found: set[UOp] = set()
+    for node in order:
+        factors = product_factors(node)
+        if not factors or device_of(node).partition(":")[0] not in TILING_DEVICES:
+            continue
+        if prod(factors[0].shape) < MIN_WORK:
+            continue
+        for factor in factors:
+            cut = _before_repeats(factor)
+            nbytes = prod(cut.shape) * cut.dtype.itemsize
+            if cut.dtype in KINDS and nbytes <= MOST_BYTES and _has_windows(cut):
+                found.add(cut)
+    return found
+
+
+def _before_repeats(factor: UOp) -> UOp:
+    """A factor without its conversion and the axes along which it is the same again."""
+    while factor.op in (O.CAST, O.EXPAND, O.RESHAPE):
+        factor = factor.src[0]
+    return factor
+
+
+def _has_windows(node: UOp) -> bool:
+    """Whether a view of memory repeats elements, or has some that are not there."""
+    while node.op in O.MOVEMENT:
+        if node.op in (O.EXPAND, O.PAD):
+            return True
+        node = node.src[0]
+    return False

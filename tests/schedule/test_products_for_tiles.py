@@ -1,0 +1,89 @@
+"""Products on devices whose tiles read plain matrices: windows are stored, few tiles are split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from svod import Tensor
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, make
+from svod.schedule import schedule, windows
+from svod.schedule.schedule import clear_schedule_cache
+from svod.schedule.split_reduce import split_reductions
+from svod.schedule.windows import stored_windows
+
+RNG = np.random.default_rng(4)
+
+
+def drawn(*shape: int) -> Tensor:
+    return Tensor(RNG.standard_normal(shape, np.float32)).realize()
+
+
+@pytest.fixture
+def tiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The CPU schedules as if its products were tiles, which changes no result."""
+    for module in (schedule, windows):
+        monkeypatch.setattr(module, "TILING_DEVICES", frozenset({"CPU"}))
+    clear_schedule_cache()
+    yield
+    clear_schedule_cache()
+
+
+def found(t: Tensor, device: str = "CUDA") -> set[UOp]:
+    return stored_windows(t.uop.toposort(), lambda node: device)
+
+
+def test_windows_of_large_convolutions_are_stored_and_nothing_else_is() -> None:
+    x, w = drawn(4, 32, 30, 30), drawn(48, 32, 3, 3)
+    (cut,) = found(x.conv2d(w, padding=1))
+    assert np.prod(cut.shape) == 4 * 30 * 30 * 32 * 9
+    assert len(found(x.conv2d(w))) == 1  # without a border too
+    assert not found(x.conv2d(w, padding=1), "CPU")
+    assert not found(x.conv2d(drawn(48, 32, 1, 1)))
+    assert not found(x.conv2d(drawn(32, 1, 3, 3), groups=32))
+    assert not found(x[:1, :, :5, :5].conv2d(w))  # too little work
+    assert not found(drawn(512, 512) @ drawn(512, 512))
+
+
+def test_results_with_stored_windows(tiling: None) -> None:
+    a, b = RNG.standard_normal((4, 32, 20, 22)), RNG.standard_normal((48, 32, 3, 3))
+
+    def run() -> list[np.ndarray]:  # type: ignore[type-arg]
+        x = Tensor(a.astype(np.float32)).realize().requires_grad_()
+        w = Tensor(b.astype(np.float32)).realize().requires_grad_()
+        y = x.conv2d(w, padding=1, stride=2)
+        (y * y).sum().backward()
+        return [y.numpy(), x.grad.numpy(), w.grad.numpy()]  # type: ignore[union-attr]
+
+    stored = run()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (schedule, windows):
+            patch.setattr(module, "TILING_DEVICES", frozenset())
+        clear_schedule_cache()
+        for one, other in zip(stored, run(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * np.abs(other).max())
+
+
+def split(t: Tensor) -> list[UOp]:
+    sink = split_reductions(make(O.SINK, dt.void, (t.uop,)), None, True)
+    return [n for n in sink.toposort() if n.op == O.CONTIGUOUS]
+
+
+def test_products_of_few_tiles_and_many_steps_are_split() -> None:
+    (pieces,) = split(drawn(64, 9000) @ drawn(9000, 96))
+    assert pieces.shape[0] > 8 and pieces.shape[-1] == 1
+    assert not split(drawn(64, 900) @ drawn(900, 96))  # few steps
+    assert not split(drawn(1000, 4096) @ drawn(4096, 1000))  # many tiles
+
+
+@pytest.mark.parametrize("shape", [(64, 9000, 96), (2, 64, 5120, 96), (33, 7 * 1024, 130)])
+def test_results_of_split_products(shape: tuple[int, ...], tiling: None) -> None:
+    *lead, steps, columns = shape
+    a, b = RNG.standard_normal((*lead, steps)), RNG.standard_normal((steps, columns))
+    x, y = (Tensor(t.astype(np.float32)).realize() for t in (a, b))
+    wanted = x.numpy().astype(np.float64) @ y.numpy()
+    np.testing.assert_allclose((x @ y).numpy(), wanted, atol=2e-6 * steps**0.5 * 10)
