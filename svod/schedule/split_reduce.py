@@ -28,7 +28,8 @@ def split_reductions(
     """The graph with large reductions split; ``order`` is its toposort where that is known."""
     order = sink.toposort() if order is None else order
     reductions = [node for node in order if node.op == O.REDUCE_AXIS]
-    products = {n: p for n in reductions if splits_products and (p := _product_pieces(n)) > 1}
+    cuts = {n: _product_cut(n) for n in reductions} if splits_products else {}
+    products = {n: cut for n, cut in cuts.items() if cut is not None}
     if not products and not any(map(_is_large, reductions)):
         return sink
     done: dict[UOp, UOp] = {}
@@ -36,7 +37,7 @@ def split_reductions(
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if node in products:
-            new = _split_product(new, products[node])
+            new = _split_product(new, *products[node])
         elif new.op == O.REDUCE_AXIS:
             new = _split(new)
         done[node] = new
@@ -95,11 +96,11 @@ def _pieces(size: int, wanted: int) -> int:
 # -- products of matrices --------------------------------------------------------------------------
 
 
-def _product_pieces(node: UOp) -> int:
-    """Into how many a product is split along its longest axis; 1 where that does not pay."""
+def _product_cut(node: UOp) -> tuple[int, int] | None:
+    """The axis along which a product is split, and into how many; None where that does not pay."""
     factors = product_factors(node)
     if not factors:
-        return 1
+        return None
     shape = factors[0].shape
     first, second = map(moving_axes, factors)
     results = [a for a in range(len(shape)) if a not in node.arg.axes]
@@ -110,18 +111,15 @@ def _product_pieces(node: UOp) -> int:
     steps = prod([shape[a] for a in node.arg.axes])
     wanted = min(-(-TILES // tiles), steps // LEAST_STEPS)
     if tiles > FEW_TILES or wanted < 2:
-        return 1
-    pieces = _pieces(shape[_longest(node)], wanted)
-    return pieces if pieces <= 2 * wanted else 1
+        return None
+    for axis in sorted(node.arg.axes):  # of the outer ones, which leave long rows whole
+        pieces = _pieces(shape[axis], wanted)
+        if wanted <= 2 * pieces <= 4 * wanted:
+            return axis, pieces
+    return None
 
 
-def _longest(node: UOp) -> int:
-    shape = node.src[0].shape
-    return int(max(node.arg.axes, key=lambda a: (shape[a], -a)))
-
-
-def _split_product(node: UOp, pieces: int) -> UOp:
-    axis = _longest(node)
+def _split_product(node: UOp, axis: int, pieces: int) -> UOp:
     first, second = [_cut(s, axis, pieces) for s in node.src[0].src]
     inner = tuple([a if a < axis else a + 1 for a in node.arg.axes])
     product = make(O.MUL, first.dtype, (first, second))

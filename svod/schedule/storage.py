@@ -102,6 +102,7 @@ def decide_storage(
     reducing, stacks = _reducing(order), _Stacks()
     contraction_in: set[UOp] = set()
     reduce_numbers: dict[UOp, int] = {}
+    narrower: set[UOp] = set()
 
     def use(node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...]) -> None:
         if node.op in LEAVES:
@@ -126,7 +127,7 @@ def decide_storage(
             _start_effect(node, start, use)
             continue
         here = uses.get(node)
-        if node in whole.stored:
+        if node in whole.stored or (node in narrower and node not in held.values):
             here = [start(node)]
         if here is None or node in whole.roots:
             continue
@@ -143,7 +144,11 @@ def decide_storage(
             merged = _placed(here, places)
             kept = node in stored or node in inside
             if not kept and _must_store(node, merged, facts, contraction_in):
-                merged = [start(node)]
+                source = _narrower(node)
+                if source is not None:
+                    narrower.add(source)  # fewer bytes, and as good
+                else:
+                    merged = [start(node)]
         if op == O.REDUCE_AXIS:
             for root, indices, nest in merged:
                 if node not in held.values and is_contraction(node):
@@ -165,6 +170,17 @@ def decide_storage(
                 for s in node.src:
                     use(s, root, indices if s.shape else (), nest)
     return stored
+
+
+def _narrower(node: UOp) -> UOp | None:
+    """The narrower value that a converted one is exactly, where it is computed too."""
+    if node.op != O.CAST:
+        return None
+    source = node.src[0]
+    is_wider = source.dtype.kind == node.dtype.kind == "f" and source.dtype.bits < node.dtype.bits
+    while source.op in O.MOVEMENT:
+        source = source.src[0]
+    return source if is_wider and source.op in O.ALU else None
 
 
 def _start_effect(node: UOp, start, use) -> None:  # type: ignore[no-untyped-def]

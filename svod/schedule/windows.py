@@ -16,6 +16,7 @@ from svod.ir.node import UOp
 from svod.schedule.operands import TILING_DEVICES, product_factors
 
 KINDS = (dt.float32, dt.bfloat16, dt.float16)
+LONG = 2048  # steps from which float32, whose products are slower than copies, is stored too
 MOST_BYTES = 1 << 30  # of windows; more are read where they are
 MIN_WORK = 1 << 24  # multiplications
 
@@ -29,10 +30,13 @@ def stored_windows(order: list[UOp], device_of: Callable[[UOp], str]) -> set[UOp
             continue
         if prod(factors[0].shape) < MIN_WORK:
             continue
+        steps = prod([factors[0].shape[a] for a in node.arg.axes])
         for factor in factors:
             cut = _before_repeats(factor)
             nbytes = prod(cut.shape) * cut.dtype.itemsize
-            if cut.dtype in KINDS and nbytes <= MOST_BYTES and _has_windows(cut):
+            if cut.dtype not in KINDS or (cut.dtype is dt.float32 and steps < LONG):
+                continue
+            if nbytes <= MOST_BYTES and _has_windows(cut):
                 found.add(cut)
     return found
 
