@@ -187,6 +187,8 @@ def _permuted(node: UOp, g: UOp, i: int) -> UOp:
 def _expanded(node: UOp, g: UOp, i: int) -> UOp:
     before, after = node.src[0].shape, node.shape
     grown = [a for a, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
+    if g.op == O.CAST and g.dtype.kind == "f" and g.src[0].dtype is dt.float32:
+        return B.cast(summed(g.src[0], tuple(grown)), g.dtype)  # rounded once, after the sum
     return summed(g, tuple(grown))
 
 
