@@ -68,7 +68,6 @@ KEPT_VECTORS = 8  # vectors of a row that one thread keeps in registers
 KEPT_ROWS = 16  # outputs of one thread that read the same long row
 UNROLL = 4  # loads in flight from one thread inside a loop
 MIN_ROW = 16  # elements of a reduction that several threads share
-SHORT = 16  # outputs of one thread along axes too short for vectors
 FULL_THREADS = 2048  # of one multiprocessor
 
 
@@ -103,8 +102,6 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
     ordered = store.arg == "ordered"
     serial = [r for r in loops if ordered and not _is_free(store, r)]
     stacked = [] if ordered else [r for r in stacked_axes(sink) if r in loops]
-    if not ordered and not stacked:
-        stacked = _short_axes(store, loops, machine)
     free = [r for r in loops if r not in serial and r not in stacked]
     store, side = _written_out(store, stacked)
     if not free:
@@ -144,21 +141,6 @@ def _outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UO
         store = shared_out(store, serial, special("g1", parts), parts)
     store = _gated(store, inside)
     return make(O.END, dt.void, (store, *serial, *rest, *side))
-
-
-def _short_axes(store: UOp, loops: list[UOp], machine: GpuMachine) -> list[UOp]:
-    """Last axes of a few elements, of which one thread stores all: no vector fits them."""
-    if any(n.op == O.REDUCE for n in store.toposort()) or _output_lanes(store, loops) > 1:
-        return []
-    found: list[UOp] = []
-    rest = prod([int(r.src[0].vmax) for r in loops])
-    for r in reversed(loops[1:]):
-        if r.src[0].op != O.CONST or prod(map(extent, [r, *found])) > SHORT:
-            break
-        found.insert(0, r)
-    copies = prod(map(extent, found))
-    is_enough = rest // copies >= machine.multiprocessors * FULL_THREADS
-    return found if copies > 1 and is_enough else []
 
 
 def _written_out(store: UOp, axes: list[UOp]) -> tuple[UOp, list[UOp]]:
