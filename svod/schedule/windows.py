@@ -49,9 +49,10 @@ def _before_repeats(factor: UOp) -> UOp:
 
 
 def _has_windows(node: UOp) -> bool:
-    """Whether a view of memory repeats elements, or has some that are not there."""
+    """Whether a view of memory has elements that are not there, or overlapping pieces: repeats
+    that are cut. Repeats alone, as of shared heads, are none."""
+    seen = set()
     while node.op in O.MOVEMENT:
-        if node.op in (O.EXPAND, O.PAD):
-            return True
+        seen.add(node.op)
         node = node.src[0]
-    return False
+    return O.PAD in seen or {O.EXPAND, O.SHRINK} <= seen

@@ -36,7 +36,7 @@ ASSEMBLER = shutil.which("ptxas")
 
 def stored(*shape: int, dtype: dt.DType = dt.float32) -> Tensor:
     """A tensor of memory that is never touched."""
-    return wrap(B.view_as(B.new_buffer(prod(shape), dtype, "CPU"), shape), "CPU")
+    return wrap(B.view_as(B.new_buffer(prod(shape), dtype, "CUDA"), shape), "CUDA")
 
 
 def bodies(*results: Tensor) -> list[UOp]:
@@ -44,7 +44,7 @@ def bodies(*results: Tensor) -> list[UOp]:
     roots = [make(O.CONTIGUOUS, t.uop.dtype, (t.uop,)) for t in results if 0 not in t.shape]
     found = normalization(make(O.SINK, dt.void, tuple(roots)), "test")
     takes = partial(takes_whole, machine=GpuMachine())
-    made = pre_schedule(found, "CPU", False, "", lambda device: takes)
+    made = pre_schedule(found, "CUDA", False, "", lambda device: takes)
     items = restored(made, found).items
     return [i.body for i in items if i.body.op == O.SINK]
 

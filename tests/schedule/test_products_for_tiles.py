@@ -47,6 +47,8 @@ def test_windows_of_large_convolutions_are_stored_and_nothing_else_is() -> None:
     assert not found(x.conv2d(w[:32, :1], groups=32))
     assert not found(x[:1, :, :5, :5].conv2d(w))  # too little work
     assert not found(drawn(512, 512) @ drawn(512, 512))
+    shared = drawn(2, 256, 256).cast(dt.bfloat16).realize().repeat_interleave(4, 0)
+    assert not found(shared @ shared)
 
 
 def test_results_with_stored_windows(tiling: None) -> None:
