@@ -30,8 +30,11 @@ def packed_operands(
     found: set[UOp] = set()
     users: dict[UOp, int] | None = None
     for node in order:
-        factors = () if node in apart else product_factors(node, MAX_DEPTH)
-        if not factors or device_of(node).partition(":")[0] not in PACKING_DEVICES:
+        factors = () if node in apart else product_factors(node)
+        device = device_of(node).partition(":")[0] if factors else ""
+        if device in TILING_DEVICES:
+            found.update(_converted_bytes(factors))
+        if device not in PACKING_DEVICES or not product_factors(node, MAX_DEPTH):
             continue
         if users is None:
             users = _user_counts(order)
@@ -39,6 +42,21 @@ def packed_operands(
             inside = _cheap(factor, users)
             if inside is not None:
                 found.update(inside)
+    return found
+
+
+def _converted_bytes(factors: tuple[UOp, ...]) -> list[UOp]:
+    """The conversions of bytes in memory, where that is all both factors are: tiles read bytes."""
+    found = []
+    for factor in factors:
+        casts = []
+        while factor.op == O.CAST or factor.op in O.MOVEMENT:
+            if factor.op == O.CAST:
+                casts.append(factor)
+            factor = factor.src[0]
+        if factor.op not in _MEMORY or factor.dtype.itemsize != 1:
+            return []
+        found += casts
     return found
 
 

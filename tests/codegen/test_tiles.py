@@ -259,10 +259,11 @@ def test_sums_of_bytes_have_the_width_asked_for(result: dt.DType) -> None:
 
 
 def test_sums_that_may_not_fit_are_not_made_in_fewer_bits() -> None:
-    x, y = stored(64, 40_000, dtype=dt.int8), stored(40_000, 64, dtype=dt.int8)
+    x, y = stored(1024, 40_000, dtype=dt.int8), stored(40_000, 1024, dtype=dt.int8)
     assert not has_tile(x.matmul(y, dtype=dt.int64))
     assert has_tile(x.matmul(y, dtype=dt.int32)), "which wraps there anyway"
     assert not has_tile(x.matmul(y, dtype=dt.float32))
+    assert has_tile(x[:64].matmul(y[:, :64], dtype=dt.int64)), "split into sums that fit"
 
 
 def has_tile(found: Tensor) -> bool:
