@@ -20,6 +20,8 @@ from svod.nn.optimizer import (
     kept,
     power,
     put,
+    running_mean,
+    running_square,
     steps,
 )
 from svod.tensor.elementwise import select
@@ -50,8 +52,7 @@ class Adadelta(Optimizer):
         rho, eps = group["rho"], group["eps"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        square = kept(state, "square_avg", p)
-        square = put(state, "square_avg", square * rho + g * g * (1 - rho))
+        square = running_square(state, "square_avg", p, g, rho)
         moved = kept(state, "acc_delta", p)
         step = (moved + eps).sqrt() / (square + eps).sqrt() * g
         put(state, "acc_delta", moved * rho + step * step * (1 - rho))
@@ -85,8 +86,7 @@ class Adamax(Optimizer):
         first, second = group["betas"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        mean = kept(state, "exp_avg", p)
-        mean = put(state, "exp_avg", mean + (g - mean) * (1 - first))
+        mean = running_mean(state, "exp_avg", p, g, first)
         top = kept(state, "exp_inf", p)
         top = put(state, "exp_inf", (top * second).maximum(g.abs() + group["eps"]))
         return p - at["rate"] * (mean / top)
@@ -107,10 +107,8 @@ class _Moments(Optimizer):
 
     def _moments(self, p: Tensor, g: Tensor, state: State, group: Group) -> tuple[Tensor, Tensor]:
         first, second = group["betas"]
-        mean = kept(state, "exp_avg", p)
-        mean = put(state, "exp_avg", mean + (g - mean) * (1 - first))
-        square = kept(state, "exp_avg_sq", p)
-        square = put(state, "exp_avg_sq", square * second + g * g * (1 - second))
+        mean = running_mean(state, "exp_avg", p, g, first)
+        square = running_square(state, "exp_avg_sq", p, g, second)
         return mean, square
 
 

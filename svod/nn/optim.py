@@ -19,6 +19,8 @@ from svod.nn.optimizer import (
     corrections,
     kept,
     put,
+    running_mean,
+    running_square,
     steps,
 )
 from svod.nn.schedules import *  # noqa: F403
@@ -100,10 +102,8 @@ class Adam(Optimizer):
             p = p * at["keep"]
         elif group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        mean = kept(state, "exp_avg", p)
-        mean = put(state, "exp_avg", mean + (g - mean) * (1 - first))
-        square = kept(state, "exp_avg_sq", p)
-        square = put(state, "exp_avg_sq", square * second + g * g * (1 - second))
+        mean = running_mean(state, "exp_avg", p, g, first)
+        square = running_square(state, "exp_avg_sq", p, g, second)
         if group["amsgrad"]:
             top = kept(state, "max_exp_avg_sq", p)
             square = put(state, "max_exp_avg_sq", top.maximum(square))
@@ -151,8 +151,7 @@ class RMSprop(Optimizer):
         alpha = group["alpha"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        square = kept(state, "square_avg", p)
-        square = put(state, "square_avg", square * alpha + g * g * (1 - alpha))
+        square = running_square(state, "square_avg", p, g, alpha)
         if group["centered"]:
             mean = kept(state, "grad_avg", p)
             mean = put(state, "grad_avg", mean + (g - mean) * (1 - alpha))
@@ -255,10 +254,8 @@ class LAMB(Optimizer):
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         first, second = group["betas"]
-        mean = kept(state, "exp_avg", p)
-        mean = put(state, "exp_avg", mean + (g - mean) * (1 - first))
-        square = kept(state, "exp_avg_sq", p)
-        square = put(state, "exp_avg_sq", square * second + g * g * (1 - second))
+        mean = running_mean(state, "exp_avg", p, g, first)
+        square = running_square(state, "exp_avg_sq", p, g, second)
         step = mean / at["first"] / (square.sqrt() / at["root"] + group["eps"])
         if group["weight_decay"]:
             step = step + p * group["weight_decay"]

@@ -225,4 +225,15 @@ def steps(scalars: Numbers, start: float = 0.0) -> Tensor:
     return scalars["steps"].assign(scalars["steps"] + 1)
 
 
+def running_mean(state: State, name: str, p: Tensor, g: Tensor, beta: float) -> Tensor:
+    """The mean of gradients so far, older ones counting less."""
+    mean = kept(state, name, p)
+    return put(state, name, mean + (g - mean) * (1 - beta))
+
+
+def running_square(state: State, name: str, p: Tensor, g: Tensor, beta: float) -> Tensor:
+    """The mean square of gradients so far, older ones counting less."""
+    return put(state, name, kept(state, name, p) * beta + g * g * (1 - beta))
+
+
 guard_class(Optimizer, "__init__", "add_param_group", "step", "load_state_dict")

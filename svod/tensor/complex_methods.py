@@ -265,16 +265,6 @@ class ComplexElements(Core):
         near = (a == b) | ((apart <= b.abs() * rtol + atol) & (apart < inf))
         return near | (a.isnan() & b.isnan()) if equal_nan else near
 
-    def allclose(
-        self: Tensor,
-        other: Tensor,
-        rtol: float = 1e-5,
-        atol: float = 1e-8,
-        equal_nan: bool = False,
-    ) -> bool:
-        """Whether all elements are close; they are read now."""
-        return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
-
 
 def divided(a: Tensor, b: Any, is_turned: bool = False) -> Tensor:
     """a / b, or b / a; what is real divides the parts."""
@@ -341,29 +331,6 @@ class ComplexFolds(Core):
         x, y = parts(self)
         first = x.var(dim, correction, keepdim, unbiased=unbiased)
         return first + y.var(dim, correction, keepdim, unbiased=unbiased)
-
-    def std(
-        self: Tensor,
-        dim: Axis = None,
-        correction: float = 1,
-        keepdim: bool = False,
-        *,
-        unbiased: bool | None = None,
-    ) -> Tensor:
-        """The standard deviation over axes, a real number."""
-        return self.var(dim, correction, keepdim, unbiased=unbiased).sqrt()
-
-    def var_mean(
-        self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Variance and mean."""
-        return self.var(dim, correction, keepdim), self.mean(dim, keepdim)
-
-    def std_mean(
-        self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Standard deviation and mean."""
-        return self.std(dim, correction, keepdim), self.mean(dim, keepdim)
 
     def norm(self: Tensor, p: Scalar | str = 2, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """The p-norm of the magnitudes over axes."""
