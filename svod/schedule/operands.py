@@ -26,15 +26,18 @@ _MEMORY |= {O.COPY, O.ASSIGN}
 def packed_operands(
     order: list[UOp], device_of: Callable[[UOp], str], apart: Set[UOp] = frozenset()
 ) -> set[UOp]:
-    """The values that their product computes while packing; products ``apart`` do not pack."""
+    """The values that their product computes while packing, or that tiles read as they are;
+    products ``apart`` do not pack."""
     found: set[UOp] = set()
     users: dict[UOp, int] | None = None
     for node in order:
-        factors = () if node in apart else product_factors(node)
-        device = device_of(node).partition(":")[0] if factors else ""
+        if node.op != O.REDUCE_AXIS or node in apart:
+            continue
+        device = device_of(node).partition(":")[0]
         if device in TILING_DEVICES:
-            found.update(_converted_bytes(factors))
-        if device not in PACKING_DEVICES or not product_factors(node, MAX_DEPTH):
+            found.update(_converted_bytes(product_factors(node)))
+        factors = product_factors(node, MAX_DEPTH) if device in PACKING_DEVICES else ()
+        if not factors:
             continue
         if users is None:
             users = _user_counts(order)
@@ -49,13 +52,15 @@ def _converted_bytes(factors: tuple[UOp, ...]) -> list[UOp]:
     """The conversions of bytes in memory, where that is all both factors are: tiles read bytes."""
     found = []
     for factor in factors:
-        casts = []
+        casts, is_float = [], factor.dtype.is_float
         while factor.op == O.CAST or factor.op in O.MOVEMENT:
             if factor.op == O.CAST:
                 casts.append(factor)
             factor = factor.src[0]
         if factor.op not in _MEMORY or factor.dtype.itemsize != 1:
             return []
+        if factor.dtype.is_float is not is_float:
+            return []  # integers as floats are multiplied as such
         found += casts
     return found
 
