@@ -19,6 +19,7 @@ class GpuMachine:
     most_shared_bytes: int = 227 << 10  # of one block that asks
     capability: tuple[int, int] = (9, 0)
     tensor_cores: str = "auto"  # or "mma", without Hopper's own, or "none"
+    mixes_bytes: bool = True  # whether Hopper's own take bytes with and without sign together
     uses_tf32: bool = False  # whether float32 products may be rounded to 11 bits
     block: int = 256  # threads of a block whose threads do not talk to each other
     row_vectors: int = 4  # vectors of a row that one thread reduces

@@ -276,6 +276,8 @@ def _kind(found: Contraction, sink: UOp, machine: GpuMachine) -> str | None:
     if left is right and left in HALVES and total is dt.float32:
         return f"{unit}.{HALVES[left]}"
     if left in BYTES and right in BYTES and _sums_bytes(total, found):
+        if left is not right and not machine.mixes_bytes:
+            unit = "mma"
         return f"{unit}.{_names(BYTES[left], BYTES[right])}"
     if left in FLOAT8 and right in FLOAT8 and total is dt.float32 and machine.has_float8:
         if not _is_rounded(found.reduction, sink):

@@ -349,8 +349,19 @@ def test_turned_tiles_assemble_without_spills(name: str, tmp_path: Path) -> None
         assert "serialized" not in said
 
 
-@pytest.mark.parametrize("capability", [(8, 0), (8, 9)])
-def test_older_gpus_have_the_tiles_of_one_warp(capability: tuple[int, int], tmp_path: Path) -> None:
+def test_bytes_with_and_without_sign_ask_for_a_newer_driver(tmp_path: Path) -> None:
+    product = stored(128, 96, dtype=dt.uint8) @ stored(96, 132, dtype=dt.int8)
+    texts = {}
+    for mixes in (True, False):
+        code = kernel(product, GpuMachine(mixes_bytes=mixes))
+        texts[mixes] = emit_ptx(code.text().source, architecture((9, 0)))
+    assert ".version 8.4" in texts[True] and "wgmma" in texts[True]
+    assert ".version 8.0" in texts[False] and "mma.sync" in texts[False]
+    assemble(list(texts.values()), tmp_path)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (8, 9), (10, 0), (12, 0)])
+def test_other_gpus_have_the_tiles_of_one_warp(capability: tuple[int, int], tmp_path: Path) -> None:
     gpu = GpuMachine(capability=capability, uses_tf32=True, most_shared_bytes=99 << 10)
     texts = []
     for name, (kind, result, _) in CASES.items():

@@ -37,7 +37,12 @@ from svod.schedule.rangeify import rangeify
 
 FORMAT: Final = "2"  # changes when the ABI or the way PTX is made does
 PTX_VERSION: Final = "ptx80"
-PTX_VERSIONS: Final = {"sm_89": "ptx81"}  # where conversions of 8-bit floats need more
+# Architectures that need more: for conversions of 8-bit floats, or to be known at all. LLVM ends
+# the process where it is asked for one of them in an older version.
+PTX_VERSIONS: Final = {"sm_89": "ptx81", "sm_100": "ptx86", "sm_120": "ptx87"}
+# Products of bytes with and without sign on Hopper's tensor cores need more, and a driver of 12.4.
+MIXED_BYTES: Final = ("ptx84", 12040)
+_MIXES_BYTES = re.compile(r"wgmma\.mma_async\S*\.(u8\.s8|s8\.u8) ")
 # What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
 ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
@@ -264,6 +269,7 @@ def toolchain(number: int) -> Toolchain:
             multiprocessors=facts.multiprocessors,
             most_shared_bytes=facts.shared_bytes,
             capability=facts.capability,
+            mixes_bytes=facts.driver >= MIXED_BYTES[1],
         )
     )
     compiler = CudaCompiler(architecture(facts.capability))
@@ -308,7 +314,7 @@ def compiler_identity(arch: str) -> str:
     found = importlib.util.find_spec("llvmlite")
     if found is None or found.origin is None:
         raise CompileError("llvmlite is not installed: pip install llvmlite")
-    parts = [FORMAT, arch, PTX_VERSIONS.get(arch, PTX_VERSION)]
+    parts = [FORMAT, arch, PTX_VERSIONS.get(arch, PTX_VERSION), MIXED_BYTES[0]]
     for library in sorted((Path(found.origin).parent / "binding").glob("*llvmlite*")):
         stat = library.stat()
         parts.append(f"{library.name} {stat.st_size} {stat.st_mtime_ns}")
@@ -318,14 +324,20 @@ def compiler_identity(arch: str) -> str:
 _llvm_lock = threading.Lock()
 
 
+def ptx_version(source: str, arch: str) -> str:
+    """The oldest version of PTX that has what a module uses: what drivers can read."""
+    found = PTX_VERSIONS.get(arch, PTX_VERSION)
+    return max(found, MIXED_BYTES[0]) if _MIXES_BYTES.search(source) else found
+
+
 @cache
-def _target_machine(arch: str) -> Any:
+def _target_machine(arch: str, version: str) -> Any:
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(
-        cpu=arch, features=f"+{PTX_VERSIONS.get(arch, PTX_VERSION)}", opt=3, codemodel="default"
+        cpu=arch, features=f"+{version}", opt=3, codemodel="default"
     )
 
 
@@ -334,7 +346,7 @@ def emit_ptx(source: str, arch: str) -> str:
     import llvmlite.binding as llvm
 
     with _llvm_lock:
-        machine = _target_machine(arch)
+        machine = _target_machine(arch, ptx_version(source, arch))
         try:
             parsed = llvm.parse_assembly(source)
             parsed.data_layout = str(machine.target_data)
