@@ -30,6 +30,7 @@ from svod.ir.args import VarArg
 from svod.ir.node import UOp, const, make
 from svod.optimize.gpu import optimize_gpu
 from svod.optimize.gpu_attention import optimize_attention
+from svod.optimize.gpu_boxes import optimize_boxes, strided_outputs
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
 from svod.optimize.graph import renumber
@@ -72,14 +73,16 @@ class GpuKernel:
     threads: int  # of one block
     flops: int
     bytes: int
+    plain: Loop | None = None  # loops for arguments that are not aligned, where those differ
 
     def text(self, aligned: bool = True) -> GpuText:
         """The module's text, and what its launch must provide."""
         renderer = NvptxRenderer(aligned)
+        loops = self.plain if self.plain is not None and not aligned else self.loops
         with span("render"):
             function = renderer.render_kernel(
-                self.symbol, self.loops, self.slots, [v.name for v in self.variables],
-                self.writes, self.threads,
+                self.symbol, loops, self.slots, [v.name for v in self.variables], self.writes,
+                self.threads,
             )  # fmt: skip
         debug(5, function)
         module = nvptx_module([function], renderer.shared, renderer.declarations)
@@ -95,13 +98,19 @@ def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
     if knobs.debug >= 4:
         dump("gpu optimize", plain, kernel)
     flops, moved = work_of(body, plain)
-    return lower_gpu(body, kernel, opts, flops, moved, machine.rounds_to_bfloat16)
+    found = lower_gpu(body, kernel, opts, flops, moved, machine.rounds_to_bfloat16)
+    if any(is_tile(n) and n.arg[1].startswith("boxes") for n in kernel.toposort()):
+        other = strided_outputs(merge_adjacent(plain), kernel)
+        found.plain = linearize(_lowered(other, machine.rounds_to_bfloat16))
+    return found
 
 
 def takes_whole(body: UOp, machine: GpuMachine) -> bool:
-    """Whether there is a tile for attention written as one kernel."""
+    """Whether there is a tile for attention, or for a convolution where its input is."""
     plain = merge_adjacent(renumber(rangeify(body)))
-    return optimize_attention(plain, machine.has_wgmma, []) is not None
+    if optimize_attention(plain, machine.has_wgmma, []) is not None:
+        return True
+    return optimize_boxes(plain, machine, []) is not None
 
 
 def lower_gpu(
@@ -113,17 +122,7 @@ def lower_gpu(
     rounds_to_bfloat16: bool = False,
 ) -> GpuKernel:
     """The passes after the opts have been chosen."""
-    lowered = kernel
-    for name, run in LOWERING:
-        before = lowered
-        with span(name):
-            lowered = run(lowered)
-        if knobs.debug >= 4:
-            dump(name, before, lowered)
-    with span("lower"):
-        lowered = lower(narrow_divisions(lowered))
-        if rounds_to_bfloat16:
-            lowered = with_roundings(lowered)
+    lowered = _lowered(kernel, rounds_to_bfloat16)
     with span("linearize"):
         loops = linearize(lowered)
     nodes = lowered.toposort()
@@ -136,6 +135,21 @@ def lower_gpu(
         sorted(variables, key=lambda v: v.name), _slots(nodes, O.STORE), _reads(nodes),
         prod(sizes.values()), flops, moved,
     )  # fmt: skip
+
+
+def _lowered(kernel: UOp, rounds_to_bfloat16: bool) -> UOp:
+    lowered = kernel
+    for name, run in LOWERING:
+        before = lowered
+        with span(name):
+            lowered = run(lowered)
+        if knobs.debug >= 4:
+            dump(name, before, lowered)
+    with span("lower"):
+        lowered = lower(narrow_divisions(lowered))
+        if rounds_to_bfloat16:
+            lowered = with_roundings(lowered)
+    return lowered
 
 
 def narrow_divisions(sink: UOp) -> UOp:

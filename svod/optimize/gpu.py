@@ -39,6 +39,7 @@ from svod.ir.symbolic import (
     sub,
 )
 from svod.optimize.gpu_attention import optimize_attention
+from svod.optimize.gpu_boxes import optimize_boxes
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_scatter import by_parts, count_parts, shared_out
 from svod.optimize.gpu_tile import optimize_tile
@@ -77,6 +78,8 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
     applied: list[Opt] = []
     if len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
         planned = optimize_attention(sink, machine.has_wgmma, applied)
+        if planned is None:
+            planned = optimize_boxes(sink, machine, applied)
         if planned is None:
             planned = optimize_tile(sink, machine, applied)
         if planned is None:

@@ -9,7 +9,7 @@ rows of a quarter of the columns on those of any GPU since capability 8.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
@@ -96,13 +96,18 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     b = contiguous_operand(found.columns, found.n, found.k)
     if a is None or b is None:
         return None
-    kind = _kind(found, sink, machine)
+    kind = kind_of(found, sink, machine)
     if kind is None:
         return None
     (end,) = sink.src
     batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
     count = prod(map(extent, batch))
-    shape = _shape(kind, a.is_turned or b.is_turned, a.itemsize, rows, columns, count, machine)
+
+    def tiles(tile_rows: int, tile_columns: int) -> int:
+        return -(-rows // tile_rows) * -(-columns // tile_columns) * count
+
+    results, is_turned = rows * columns * count, a.is_turned or b.is_turned
+    shape = choose_shape(kind, is_turned, a.itemsize, results, tiles, machine)
     across, down = -(-columns // shape.columns), -(-rows // shape.rows)
     maps = [_map_of(a, shape.rows), _map_of(b, shape.columns)]
     is_fed = kind.startswith("wgmma") and None not in maps
@@ -112,10 +117,10 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
         return None  # a step along k would not be one piece
     number, which, rounds = special("g0", down * across), special("g2", count), ZERO
     if is_fed:
-        number, rounds = _in_rounds(down * across * count, machine)
+        number, rounds = in_rounds(down * across * count, machine)
         number, which = mod(number, down * across), idiv(number, down * across)
     values = unflatten(which, batch)
-    row, column = _tile_order(number, down, across)
+    row, column = tile_order(number, down, across)
     m_start, n_start = mul(row, shape.rows), mul(column, shape.columns)
     arg: tuple[object, ...] = (
         "tile", shape.kind, shape.rows, shape.columns, shape.depth, shape.stages,
@@ -140,21 +145,42 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
         Opt("TILE", found.n[-1].arg.id, shape.columns),
         Opt("TC" if kind != "fma" else "STAGE", found.k[-1].arg.id, shape.depth),
     ]
-    ends = []
-    index = end.src[0].src[0]
-    lanes = store_lanes(index, found.n[-1], shape)
-    joins = lanes == 2 and _joins_quads(index, found.n[-1], shape)
-    for piece in output_pieces(shape, lanes, threads):
+    index, last = end.src[0].src[0], found.n[-1]
+    lanes = store_lanes(index, last, shape)
+    joins = lanes == 2 and joins_quads(index, last, shape)
+
+    def locate(piece: Piece) -> tuple[dict[UOp, UOp], UOp]:
         place_m, place_n = add(m_start, piece.m), add(n_start, piece.n)
         gate = and_(lt(place_m, rows), lt(place_n, columns))
-        value = make(O.BARRIER, total, (tile, piece.lane), ("piece", piece.number))
-        if found.reduction.dtype is not total:
-            value = make(O.CAST, found.reduction.dtype, (value,))
-        # The sum first: below it nothing moves with the axes any more.
         places = unflatten(place_m, found.m) | unflatten(place_n, found.n) | values
         if lanes > 1:  # they do not leave the last axis
-            places[found.n[-1]] = add(places[found.n[-1]], piece.lane)
-        store = replace_all(end.src[0], {found.reduction: value, **places})
+            places[last] = add(places[last], piece.lane)
+        return places, gate
+
+    return store_pieces(end, found.reduction, tile, shape, (lanes, joins), threads, locate, rounds)
+
+
+def store_pieces(
+    end: UOp,
+    reduction: UOp,
+    tile: UOp,
+    shape: TileShape,
+    widths: tuple[int, bool],
+    threads: int,
+    locate: Callable[[Piece], tuple[dict[UOp, UOp], UOp]],
+    rounds: UOp,
+) -> UOp:
+    """The stores of all pieces of a tile: ``widths`` are the columns of a store, and whether four
+    threads join theirs; ``locate`` says where a piece is and when that exists."""
+    lanes, joins = widths
+    ends = []
+    for piece in output_pieces(shape, lanes, threads):
+        places, gate = locate(piece)
+        value = make(O.BARRIER, tile.dtype, (tile, piece.lane), ("piece", piece.number))
+        if reduction.dtype is not tile.dtype:
+            value = make(O.CAST, reduction.dtype, (value,))
+        # The sum first: below it nothing moves with the axes any more.
+        store = replace_all(end.src[0], {reduction: value, **places})
         if joins:
             store = make(O.STORE, dt.void, store.src, ("quad", *piece.quad))
         loops = [r for r in (rounds, piece.lane) if r.op == O.RANGE]
@@ -195,7 +221,7 @@ def _map_of(o: _Operand, tile: int) -> _Map | None:
     return _Map(offset, axes + further, tuple(terms), o.outer)
 
 
-def _in_rounds(tiles: int, machine: GpuMachine) -> tuple[UOp, UOp]:
+def in_rounds(tiles: int, machine: GpuMachine) -> tuple[UOp, UOp]:
     """The number of a block's tile, and the loop over its tiles: a block per multiprocessor."""
     blocks = min(tiles, machine.multiprocessors)
     block = special("g0", blocks)
@@ -206,7 +232,7 @@ def _in_rounds(tiles: int, machine: GpuMachine) -> tuple[UOp, UOp]:
     return add(mul(rounds, blocks), block), rounds
 
 
-def _tile_order(number: UOp, down: int, across: int) -> tuple[UOp, UOp]:
+def tile_order(number: UOp, down: int, across: int) -> tuple[UOp, UOp]:
     """Row and column of a block's tile: blocks that run together read few rows and columns."""
     band = BAND
     while down % band:
@@ -262,7 +288,7 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return narrow in BYTES and wide.bits > 8 and (wide.kind == "i" or narrow.kind == wide.kind)
 
 
-def _kind(found: Contraction, sink: UOp, machine: GpuMachine) -> str | None:
+def kind_of(found: Contraction, sink: UOp, machine: GpuMachine) -> str | None:
     """How the products are made, or None."""
     left, right = (load_of(f).dtype for f in (found.rows, found.columns))
     total = found.rows.dtype
@@ -344,20 +370,19 @@ def _axes(index: UOp, ranges: list[UOp]) -> Axes | None:
     return tuple(found)
 
 
-def _shape(
+def choose_shape(
     kind: str,
     is_turned: bool,
     itemsize: int,
-    rows: int,
-    columns: int,
-    batch: int,
+    results: int,
+    tiles: Callable[[int, int], int],
     machine: GpuMachine,
 ) -> TileShape:
-    """The largest tile that leaves few multiprocessors idle in the last round."""
+    """The largest tile that leaves few multiprocessors idle in the last round; ``tiles`` says how
+    many of some rows and columns there are."""
     processors = machine.multiprocessors
     if kind == "fma":
-        large = -(-rows // 128) * -(-columns // 128) * batch
-        side = 128 if large >= processors else 64
+        side = 128 if tiles(128, 128) >= processors else 64
         return TileShape("fma", side, side, 16)
     best: tuple[float, int, int] = (0.0, 64, 2)
     widths = {256: 1.0, 128: 0.85, 64: 0.6}  # and how fast one is
@@ -369,9 +394,8 @@ def _shape(
         stages = min(MOST_STAGES, (machine.most_shared_bytes - 1024) // ((128 + width) * LINE))
         if stages < LEAST_STAGES:
             continue
-        blocks = -(-rows // 128) * -(-columns // width) * batch
-        rounds = -(-blocks // processors)
-        used = rows * columns * batch / (rounds * processors * 128 * width)
+        rounds = -(-tiles(128, width) // processors)
+        used = results / (rounds * processors * 128 * width)
         best = max(best, (used * speed, width, stages))
     return TileShape(kind, 128, best[1], LINE // itemsize, best[2])
 
@@ -390,7 +414,7 @@ def store_lanes(index: UOp, n: UOp, shape: TileShape) -> int:
     return width if stride(index, n) == 1 and extent(n) % width == 0 else 1
 
 
-def _joins_quads(index: UOp, n: UOp, shape: TileShape) -> bool:
+def joins_quads(index: UOp, n: UOp, shape: TileShape) -> bool:
     """Whether four threads may exchange their pairs of columns, so that each stores eight."""
     columns = shape.columns // (4 if shape.is_mma else 1)
     if shape.kind == "fma" or index.src[0].dtype.itemsize != 2 or columns % 32 or extent(n) % 32:
@@ -400,7 +424,7 @@ def _joins_quads(index: UOp, n: UOp, shape: TileShape) -> bool:
 
 
 @dataclass(slots=True)
-class _Piece:
+class Piece:
     """Some neighbouring sums of a thread: where they are in the tile, and the first's number.
 
     ``quad`` is the number of a group of four pieces, each eight columns after the other, and which
@@ -414,7 +438,7 @@ class _Piece:
     quad: tuple[int, int] = (0, 0)
 
 
-def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Iterator[_Piece]:
+def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Iterator[Piece]:
     thread = mod(special("l0", threads), THREADS)
     arg = RangeArg(100, AxisKind.LANE)
     lane = make(O.RANGE, dt.index, (num(lanes),), arg) if lanes > 1 else ZERO
@@ -430,7 +454,7 @@ def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Itera
                 m = add(first_m, num(16 * sixteen + 8 * half))
                 n = add(first_n, num(8 * eight + one))
                 number = 4 * (sixteen * eights + eight) + 2 * half + one
-                yield _Piece(m, n, lane, number, (place // 4, place % 4))
+                yield Piece(m, n, lane, number, (place // 4, place % 4))
         return
     if shape.kind == "fma":
         side = shape.rows // 16  # of a thread's sums
@@ -440,7 +464,7 @@ def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Itera
             for column in range(0, side, lanes):
                 m = add(first_m, num(row % 4 + row // 4 * 16))
                 n = add(first_n, num(column % 4 + column // 4 * 32))
-                yield _Piece(m, n, lane, row * side + column)
+                yield Piece(m, n, lane, row * side + column)
         return
     # A warp has 16 rows, a thread two of them and two neighbours in every eight columns.
     first_m = add(mul(warp, 16), idiv(inside, 4))
@@ -450,7 +474,7 @@ def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Itera
         eight = 4 * quad + inner
         for one in range(0, 2, lanes):
             m, n = add(first_m, num(8 * half)), add(first_n, num(8 * eight + one))
-            yield _Piece(m, n, lane, 4 * eight + 2 * half + one, (place // 4, inner))
+            yield Piece(m, n, lane, 4 * eight + 2 * half + one, (place // 4, inner))
 
 
 def gated(store: UOp, gate: UOp) -> UOp:

@@ -34,11 +34,17 @@ class Cut:
     outputs: list[UOp] = field(default_factory=list)  # AFTER or BUFFER nodes, in SINK order
 
 
-def cut(sink: UOp, default_device: str, takes: Takes | None = None) -> Cut:
-    """Decide what is stored and make one call per stored value."""
+def cut(
+    sink: UOp,
+    default_device: str,
+    takes: Takes | None = None,
+    in_place: frozenset[UOp] = frozenset(),
+) -> Cut:
+    """Decide what is stored and make one call per stored value; products ``in_place`` read the
+    windows of their factors from where those are."""
     while True:
         try:
-            return Cutter(sink, default_device, takes).run()
+            return Cutter(sink, default_device, takes, in_place).run()
         except _Overwritten as found:
             sink = _with_copy(sink, found.base)
 
@@ -92,10 +98,17 @@ class Numbers:
 class Cutter:
     """Cuts one graph; the body of a loop inside it is cut by a cutter of its own."""
 
-    def __init__(self, sink: UOp, default_device: str, takes: Takes | None = None) -> None:
+    def __init__(
+        self,
+        sink: UOp,
+        default_device: str,
+        takes: Takes | None = None,
+        in_place: frozenset[UOp] = frozenset(),
+    ) -> None:
         self.sink = sink
         self.default_device = default_device
         self.takes = takes
+        self.in_place = in_place
         self.order = outer_order((sink,))
         self.device: dict[UOp, str] = {}
         self._propagate_devices(self.order)
@@ -104,7 +117,7 @@ class Cutter:
             return self.device.get(node, default_device)
 
         whole = whole_kernels(self.order, takes, device_of)
-        whole.stored |= stored_windows(self.order, device_of)
+        whole.stored |= stored_windows(self.order, device_of, in_place)
         held = find_bands(self.order, self._keeps_bands)
         inside = packed_operands(self.order, device_of, held.values | held.passes)
         self.stored = decide_storage(sink, self.order, whole, held, inside)

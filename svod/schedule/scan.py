@@ -175,7 +175,7 @@ class _LoopCutter(Cutter):
     def __init__(
         self, outer: Cutter, sink: UOp, device: str, bind: UOp, targets: dict[UOp, _Target]
     ) -> None:
-        super().__init__(sink, device, outer.takes)
+        super().__init__(sink, device, outer.takes, outer.in_place)
         self.numbers, self.cut = outer.numbers, Cut(outer.cut.calls)
         self.binds = (*outer.binds, bind)
         self.targets = targets

@@ -13,6 +13,7 @@ from svod.ir.rewrite import rewrite
 from svod.ir.rules import VALUES
 from svod.schedule.attention import Takes
 from svod.schedule.cache import Cache
+from svod.schedule.channels import channels_last
 from svod.schedule.cut import cut
 from svod.schedule.normalize import Normalization, restore_variables
 from svod.schedule.operands import TILING_DEVICES
@@ -66,7 +67,8 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     splits_products = device.partition(":")[0] in TILING_DEVICES
     sink = split_reductions(stored, order if stored is sink else None, splits_products)
     _verify(sink, "split reductions")
-    return make(O.SINK, dt.void, tuple(cut(sink, device, takes).outputs))
+    sink, in_place = channels_last(sink, device, takes)
+    return make(O.SINK, dt.void, tuple(cut(sink, device, takes, in_place).outputs))
 
 
 def _make(found: Normalization, device: str, takes: Takes | None) -> PreSchedule:

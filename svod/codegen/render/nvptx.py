@@ -15,6 +15,7 @@ from typing import Final
 
 from svod.codegen.linearize import Loop
 from svod.codegen.render.attention import emit_attention
+from svod.codegen.render.boxes import Boxes
 from svod.codegen.render.llvm import (
     LLVMRenderer,
     _memory_type,
@@ -23,7 +24,7 @@ from svod.codegen.render.llvm import (
     type_name,
 )
 from svod.codegen.render.tiles import emit_tile
-from svod.codegen.render.tma import TensorMap, Tma, begin_tma, emit_tma
+from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -36,7 +37,8 @@ _MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 _BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
 
 
-_TILES = {"attention": emit_attention, "tma": emit_tma}
+_FED: dict[str, type[Tma] | type[Boxes]] = {"tma": Tma, "boxes": Boxes}
+_TILES = {"attention": emit_attention, **dict.fromkeys(_FED, emit_fed)}
 
 
 class NvptxRenderer(LLVMRenderer):
@@ -50,7 +52,7 @@ class NvptxRenderer(LLVMRenderer):
         self.resident = 1  # blocks a multiprocessor must be able to hold at once
         self.dynamic_bytes = 0  # of shared memory that the launch provides
         self.maps: list[TensorMap] = []  # arguments that the launch makes of addresses
-        self.tma: Tma | None = None  # what feeds tiles, where the copy engine does
+        self.fed: Fed | None = None  # the tile that the copy engine feeds
         self._tiles: dict[UOp, list[str]] = {}
         self._quads: dict[int, dict[int, tuple[UOp, str]]] = {}
         self._exchanged: dict[tuple[UOp, str], str] = {}
@@ -72,8 +74,10 @@ class NvptxRenderer(LLVMRenderer):
         self._written = frozenset(writes)
         self.variables = variables
         for node in _nodes(root):
-            if node.op == O.BARRIER and node.arg[0] == "tile" and node.arg[1][:4] == "tma.":
-                begin_tma(self, node)
+            if node.op == O.BARRIER and node.arg[0] == "tile":
+                unit = node.arg[1].partition(".")[0]
+                if unit in _FED:
+                    begin_fed(self, _FED[unit](self, node))
         self._items(root)
         parameters = [
             f"{GLOBAL} noalias {'' if s in self._written else 'readonly '}%p{s}" for s in slots

@@ -41,26 +41,26 @@ class TensorMap(NamedTuple):
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # bytes, of all axes but the first
     box: tuple[int, ...]
+    steps: tuple[int, ...] = ()  # places from one to the next in a box; all 1 where not said
 
 
 @dataclass(slots=True)
-class _Source:
+class Source:
     """One operand: its map, and what says where a tile begins along the map's axes."""
 
     panel: Panel
     number: int  # of the map
     corner: tuple[UOp, ...]  # the first row or column, then the place along each further axis
-    pieces: int  # boxes of one step
+    pieces: int = 1  # boxes of one step
 
     def first(self, r: NvptxRenderer) -> list[str]:
         """The corner in numbers of 32 bits."""
         return [r._emit(f"trunc i64 {r._value(p)} to i32") for p in self.corner]
 
 
-def begin_tma(r: NvptxRenderer, node: UOp) -> None:
+def begin_fed(r: NvptxRenderer, loop: Fed) -> None:
     """What comes before all tiles of a block; from here on only threads that multiply go on."""
-    loop = Tma(r, node)
-    r.tma = loop
+    r.fed = loop
     if r.aligned:
         loop.begin()
     else:  # threads that would only copy have nothing to do
@@ -68,9 +68,9 @@ def begin_tma(r: NvptxRenderer, node: UOp) -> None:
         r._end_here(number)
 
 
-def emit_tma(r: NvptxRenderer, node: UOp) -> list[str]:
+def emit_fed(r: NvptxRenderer, node: UOp) -> list[str]:
     """The loop of a tile; returns the sums of this thread in the order of the pieces."""
-    loop = r.tma
+    loop = r.fed
     assert loop is not None
     if r.aligned:
         return loop.multiply_tile()
@@ -83,39 +83,20 @@ def emit_tma(r: NvptxRenderer, node: UOp) -> list[str]:
     return copied(r, a, b, loop.k, loop.depth, loop.stages, loop.element).emit()
 
 
-class Tma(Wgmma):
-    """The two loops of a tile, and what they have in common."""
+class Fed(Wgmma):
+    """The two loops of a tile; what is copied in a step is for others to say."""
 
-    def __init__(self, r: NvptxRenderer, node: UOp) -> None:
-        unit, rows, columns, step, stages, m, n, k, *layout = node.arg[1:]
-        a_outer, a_depth, _, b_outer, b_depth, _, a_map, b_map = layout
-        memory = [r._memory(s) for s in node.src[:2]]
-        a = Operand(memory[0], "0", "0", m, rows, a_outer, a_depth, False)
-        b = Operand(memory[1], "0", "0", n, columns, b_outer, b_depth, False)
-        super().__init__(r, a, b, k, step, stages, ELEMENTS[unit.partition(".")[2]])
-        self.node = node
-        self.rounds = node.src[6] if node.src[6].op == O.RANGE else None
-        corners = node.src[7:]
-        split = 1 + len(a_map[1])
-        self.sources = [
-            self._source(0, a_map, corners[:split]),
-            self._source(1, b_map, corners[split:]),
-        ]
+    node: UOp
+    rounds: UOp | None  # the loop over the tiles of a block
+    sources: list[Source]
 
-    def _source(self, which: int, described: tuple[int, Axes], corner: tuple[UOp, ...]) -> _Source:
-        o, panel, item = self.operands[which], self.panels[which], self.element.item
-        offset, axes = described
-        far = o.outer if o.along_depth else o.depth
-        size = o.outer[-1][0]
-        sizes = (self.k, size) if o.along_depth else (size, self.k)
-        tensor = TensorMap(
-            self.node.src[which].arg.slot, offset * item, item,
-            (*sizes, *[size for size, _ in axes]),
-            (far[-1][1] * item, *[stride * item for _, stride in axes]),
-            (LINE // item, panel.rows, *[1] * len(axes)),
-        )  # fmt: skip
-        number = self.r.tensor_map(tensor) if self.r.aligned else 0
-        return _Source(panel, number, corner, panel.columns * item // LINE)
+    @property
+    def steps(self) -> int:
+        raise NotImplementedError
+
+    def copy_step(self, firsts: list[list[str]], step: str, target: str, ready: str) -> None:
+        """Start to copy a step of both operands; ``firsts`` are the corners of the tile."""
+        raise NotImplementedError
 
     def begin(self) -> None:
         r, e = self.r, self.r._emit
@@ -164,10 +145,6 @@ class Tma(Wgmma):
         turn = e(f"udiv i32 {step}, {self.stages}")
         return e(f"urem i32 {step}, {self.stages}"), e(f"and i32 {turn}, 1")
 
-    @property
-    def steps(self) -> int:
-        return -(-self.k // self.depth)
-
     # -- the warp that copies --------------------------------------------------------------------
 
     def _copy_all(self) -> None:
@@ -199,21 +176,10 @@ class Tma(Wgmma):
         text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
         r.assembly(text, "r,r,~{memory}", f"i32 {ready}, i32 {self.stage}")
         target = e(f"add i32 {self.start}, {e(f'mul i32 {stage}, {self.stage}')}")
-        depth = e(f"mul i32 {loop.counter}, {self.depth}")
-        for source, (first, *places) in zip(self.sources, firsts, strict=True):
-            panel = source.panel
-            for piece in range(source.pieces):
-                place = e(f"add i32 {target}, {piece * panel.rows * LINE}")
-                skip = piece * LINE // panel.item
-                if panel.along_depth:
-                    corner = [e(f"add i32 {depth}, {skip}"), first]
-                else:
-                    corner = [e(f"add i32 {first}, {skip}"), depth]
-                self._box(source, place, [*corner, *places], ready)
-            target = e(f"add i32 {target}, {panel.nbytes}")
+        self.copy_step(firsts, loop.counter, target, ready)
         loop.end([])
 
-    def _box(self, source: _Source, place: str, corner: list[str], ready: str) -> None:
+    def box(self, source: Source, place: str, corner: list[str], ready: str) -> None:
         """Start to copy a box; its bytes count for the barrier when they are there."""
         axes = len(corner)
         listed = ", ".join([f"${3 + i}" for i in range(axes)])
@@ -270,3 +236,57 @@ class Tma(Wgmma):
             "@p mbarrier.arrive.shared::cta.b64 _, [$0];\\0A}"
         )
         r.assembly(text, "r,r,~{memory}", f"i32 {barrier}, i32 {speaks}")
+
+
+class Tma(Fed):
+    """Plain matrices, or stacks of them."""
+
+    def __init__(self, r: NvptxRenderer, node: UOp) -> None:
+        unit, rows, columns, step, stages, m, n, k, *layout = node.arg[1:]
+        a_outer, a_depth, _, b_outer, b_depth, _, a_map, b_map = layout
+        memory = [r._memory(s) for s in node.src[:2]]
+        a = Operand(memory[0], "0", "0", m, rows, a_outer, a_depth, False)
+        b = Operand(memory[1], "0", "0", n, columns, b_outer, b_depth, False)
+        super().__init__(r, a, b, k, step, stages, ELEMENTS[unit.partition(".")[2]])
+        self.node = node
+        self.rounds = node.src[6] if node.src[6].op == O.RANGE else None
+        corners = node.src[7:]
+        split = 1 + len(a_map[1])
+        self.sources = [
+            self._source(0, a_map, corners[:split]),
+            self._source(1, b_map, corners[split:]),
+        ]
+
+    def _source(self, which: int, described: tuple[int, Axes], corner: tuple[UOp, ...]) -> Source:
+        o, panel, item = self.operands[which], self.panels[which], self.element.item
+        offset, axes = described
+        far = o.outer if o.along_depth else o.depth
+        size = o.outer[-1][0]
+        sizes = (self.k, size) if o.along_depth else (size, self.k)
+        tensor = TensorMap(
+            self.node.src[which].arg.slot, offset * item, item,
+            (*sizes, *[size for size, _ in axes]),
+            (far[-1][1] * item, *[stride * item for _, stride in axes]),
+            (LINE // item, panel.rows, *[1] * len(axes)),
+        )  # fmt: skip
+        number = self.r.tensor_map(tensor) if self.r.aligned else 0
+        return Source(panel, number, corner, panel.columns * item // LINE)
+
+    @property
+    def steps(self) -> int:
+        return -(-self.k // self.depth)
+
+    def copy_step(self, firsts: list[list[str]], step: str, target: str, ready: str) -> None:
+        e = self.r._emit
+        depth = e(f"mul i32 {step}, {self.depth}")
+        for source, (first, *places) in zip(self.sources, firsts, strict=True):
+            panel = source.panel
+            for piece in range(source.pieces):
+                place = e(f"add i32 {target}, {piece * panel.rows * LINE}")
+                skip = piece * LINE // panel.item
+                if panel.along_depth:
+                    corner = [e(f"add i32 {depth}, {skip}"), first]
+                else:
+                    corner = [e(f"add i32 {first}, {skip}"), depth]
+                self.box(source, place, [*corner, *places], ready)
+            target = e(f"add i32 {target}, {panel.nbytes}")

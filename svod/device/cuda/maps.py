@@ -49,21 +49,22 @@ def _encode(driver: Driver, tensor: TensorMap, place: int, address: int) -> None
     sizes = (c_uint64 * count)(*tensor.sizes)
     strides = (c_uint64 * (count - 1))(*tensor.strides)
     box = (c_uint32 * count)(*tensor.box)
-    ones = (c_uint32 * count)(*[1] * count)
+    steps = (c_uint32 * count)(*(tensor.steps or [1] * count))
     driver.call(
         "cuTensorMapEncodeTiled", place, _KINDS[tensor.item], count, address, sizes, strides, box,
-        ones, 0, _SWIZZLE_128, _PROMOTE_256, 0,
+        steps, 0, _SWIZZLE_128, _PROMOTE_256, 0,
     )  # fmt: skip
 
 
 def text_of(tensor: TensorMap, place: int) -> str:
     """One line that says all of a map; ``place`` is that of its argument among the buffers."""
-    lists = [",".join(map(str, part)) for part in (tensor.sizes, tensor.strides, tensor.box)]
+    parts = (tensor.sizes, tensor.strides, tensor.box, tensor.steps)
+    lists = [",".join(map(str, part)) for part in parts if part]
     return f"; map {place} {tensor.offset} {tensor.item} {' '.join(lists)}"
 
 
 def map_of(line: str) -> TensorMap:
     """What `text_of` wrote."""
     slot, offset, item, *lists = line.split()[2:]
-    sizes, strides, box = (tuple([int(n) for n in part.split(",")]) for part in lists)
-    return TensorMap(int(slot), int(offset), int(item), sizes, strides, box)
+    sizes, strides, *boxes = (tuple([int(n) for n in part.split(",")]) for part in lists)
+    return TensorMap(int(slot), int(offset), int(item), sizes, strides, *boxes)

@@ -1,0 +1,138 @@
+"""Convolutions that tensor cores compute from windows where they are, against float64."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import svod
+from svod import Tensor
+from svod.tensor.realize import prepare
+from tests.gpu.test_matmul import check, operands
+
+
+class Case(NamedTuple):
+    image: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    groups: int = 1
+
+
+CASES = {
+    "padded": Case((8, 64, 28, 28), (64, 64, 3, 3), padding=1),
+    "not padded": Case((8, 64, 30, 29), (96, 64, 3, 3)),
+    "stride": Case((8, 128, 29, 31), (64, 128, 3, 3), stride=2, padding=1),
+    "stride 3": Case((9, 128, 29, 31), (64, 128, 5, 5), stride=3, padding=2),
+    "dilation": Case((8, 64, 28, 30), (72, 64, 3, 3), padding=2, dilation=2),
+    "stride and dilation": Case((8, 64, 41, 40), (72, 64, 3, 3), 2, 3, 3),
+    "odd channels": Case((8, 72, 28, 28), (200, 72, 3, 3), padding=1),
+    "few channels": Case((8, 32, 56, 56), (128, 32, 3, 3), padding=1),
+    "one row": Case((64, 128, 1, 200), (128, 128, 1, 7)),
+    "seven": Case((32, 256, 7, 7), (256, 256, 3, 3), padding=1),
+    "groups": Case((4, 256, 28, 28), (256, 64, 3, 3), padding=1, groups=4),
+    "wide padding": Case((8, 64, 20, 20), (64, 64, 5, 5), padding=4),
+    "even kernel": Case((8, 64, 33, 33), (64, 64, 4, 2), stride=2, padding=1),
+    "line": Case((4, 128, 1001), (256, 128, 5), padding=2),
+    "space": Case((2, 64, 9, 14, 15), (64, 64, 3, 3, 3), padding=1),
+}
+
+
+def convolved(x: Any, w: Any, case: Case) -> Any:
+    """The convolution in float64, one product per tap."""
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    sides = len(x.shape) - 2
+    x = np.pad(x, [(0, 0), (0, 0), *[(case.padding, case.padding)] * sides])
+    sizes = [
+        (n - (k - 1) * case.dilation - 1) // case.stride + 1
+        for n, k in zip(x.shape[2:], w.shape[2:], strict=True)
+    ]
+    x = x.reshape(len(x), case.groups, -1, *x.shape[2:])
+    w = w.reshape(case.groups, -1, *w.shape[1:])
+    found: Any = 0
+    for tap in np.ndindex(*w.shape[3:]):
+        cut = [
+            slice(k * case.dilation, k * case.dilation + (n - 1) * case.stride + 1, case.stride)
+            for k, n in zip(tap, sizes, strict=True)
+        ]
+        found = found + np.einsum(
+            "ngc...,goc->ngo...", x[(..., *cut)], w[(..., *tap)], optimize=True
+        )
+    return found.reshape(len(x), -1, *sizes)
+
+
+def convolve(x: Tensor, w: Tensor, case: Case) -> Tensor:
+    names = {3: x.conv1d, 4: x.conv2d, 5: x.conv3d}
+    given = {"stride": case.stride, "padding": case.padding, "dilation": case.dilation}
+    return names[len(case.image)](w, groups=case.groups, **given)
+
+
+def kernels_of(result: Tensor) -> list[str]:
+    return [k.entry_point for k in prepare([result]).kernels()]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_windows(kind: str, name: str) -> None:
+    case = CASES[name]
+    a, b = operands(kind, case.image, case.kernel)
+    x, w = Tensor(a).realize(), Tensor(b).realize()
+    check(convolve(x, w, case), convolved(a, b, case), kind)
+
+
+@pytest.mark.parametrize("name", ["padded", "stride", "odd channels", "space"])
+def test_channels_that_are_last_already(name: str) -> None:
+    case = CASES[name]
+    a, b = operands("bfloat16", case.image, case.kernel)
+    last = (0, *range(2, a.ndim), 1)
+    back = (0, a.ndim - 1, *range(1, a.ndim - 1))
+    x, w = (Tensor(t.transpose(last).copy()).realize().permute(*back) for t in (a, b))
+    found = convolve(x, w, case)
+    assert len(kernels_of(found)) == 1, "nothing is copied"
+    check(found, convolved(a, b, case), "bfloat16")
+
+
+def test_what_follows_and_one_after_another() -> None:
+    case = CASES["padded"]
+    a, b, c, d = operands("bfloat16", case.image, case.kernel, case.kernel, (64,))
+    x, w, v, bias = (Tensor(t).realize() for t in (a, b, c, d))
+    first = (x.conv2d(w * 0.1, bias, padding=1)).relu()
+    result = (first.conv2d(v * 0.1, padding=1) + first).relu()
+    scaled = [np.asarray((t * 0.1).numpy()) for t in (w, v)]
+    middle = np.maximum(convolved(a, scaled[0], case) + d.astype(np.float64)[:, None, None], 0)
+    middle = middle.astype(a.dtype)
+    wanted = convolved(middle, scaled[1], case) + middle.astype(np.float64)
+    check(result, np.maximum(wanted, 0), "bfloat16")
+    check(first, middle.astype(np.float64), "bfloat16")
+
+
+def test_arguments_that_are_not_aligned() -> None:
+    """What is stored or added at odd addresses is computed without the copy engine."""
+    case = Case((4, 64, 16, 16), (64, 64, 3, 3), padding=1)
+    a, b, c = operands("bfloat16", case.image, case.kernel, (65,))
+    x, w = (Tensor(t).realize() for t in (a, b))
+    bias = Tensor(c).realize()
+    step = svod.jit(lambda x, bias: x.conv2d(w, bias, padding=1))
+    for first in (0, 1):
+        given = Tensor(c[first : first + 64]).realize()
+        wanted = convolved(a, b, case) + c[first : first + 64].astype(np.float64)[:, None, None]
+        check(step(x, given), wanted, "bfloat16")
+        check(x.conv2d(w, bias[first : first + 64], padding=1), wanted, "bfloat16")
+
+
+def test_gradients() -> None:
+    case = CASES["padded"]
+    a, b, c = operands("bfloat16", case.image, case.kernel, (8, 64, 28, 28))
+    found = []
+    for device in ("CUDA", "CPU"):
+        kind = svod.bfloat16 if device == "CUDA" else svod.float32
+        x, w, g = (Tensor(t, device=device).to(dtype=kind) for t in (a, b, c))
+        x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
+        (x.conv2d(w, padding=1) * g).sum().backward()
+        assert x.grad is not None and w.grad is not None
+        found.append([t.numpy().astype(np.float64) for t in (x.grad, w.grad)])
+    for ours, wanted in zip(*found, strict=True):
+        assert np.linalg.norm(ours - wanted) < 1e-2 * np.linalg.norm(wanted)
