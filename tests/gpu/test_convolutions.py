@@ -70,8 +70,11 @@ def convolve(x: Tensor, w: Tensor, case: Case) -> Tensor:
     return names[len(case.image)](w, groups=case.groups, **given)
 
 
-def kernels_of(result: Tensor) -> list[str]:
-    return [k.entry_point for k in prepare([result]).kernels()]
+def run(result: Tensor) -> list[str]:
+    """The names of the kernels that were run."""
+    plan = prepare([result])
+    plan.execute()
+    return [k.entry_point for k in plan.kernels()]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,7 +86,7 @@ def test_windows(kind: str, name: str) -> None:
     check(convolve(x, w, case), convolved(a, b, case), kind)
 
 
-@pytest.mark.parametrize("name", ["padded", "stride", "odd channels", "space"])
+@pytest.mark.parametrize("name", ["padded", "stride", "odd channels", "dilation"])
 def test_channels_that_are_last_already(name: str) -> None:
     case = CASES[name]
     a, b = operands("bfloat16", case.image, case.kernel)
@@ -91,7 +94,7 @@ def test_channels_that_are_last_already(name: str) -> None:
     back = (0, a.ndim - 1, *range(1, a.ndim - 1))
     x, w = (Tensor(t.transpose(last).copy()).realize().permute(*back) for t in (a, b))
     found = convolve(x, w, case)
-    assert len(kernels_of(found)) == 1, "nothing is copied"
+    assert not any("copy" in name for name in run(found))
     check(found, convolved(a, b, case), "bfloat16")
 
 

@@ -1,4 +1,4 @@
-"""Products on devices whose tiles read plain matrices: windows are stored, few tiles are split."""
+"""Products on devices with tiles: windows are stored or read in place, few tiles are split."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.schedule import schedule, windows
+from svod.schedule.channels import channels_last
 from svod.schedule.schedule import clear_schedule_cache
 from svod.schedule.split_reduce import split_reductions
 from svod.schedule.windows import stored_windows
+from svod.tensor.core import wrap
 
 RNG = np.random.default_rng(4)
 
@@ -34,7 +36,7 @@ def tiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def found(t: Tensor, device: str = "CUDA") -> set[UOp]:
-    return stored_windows(t.uop.toposort(), lambda node: device)
+    return stored_windows(t.uop.toposort(), lambda node: device, frozenset())
 
 
 def test_windows_of_large_convolutions_are_stored_and_nothing_else_is() -> None:
@@ -68,6 +70,36 @@ def test_results_with_stored_windows(tiling: None) -> None:
         clear_schedule_cache()
         for one, other in zip(stored, run(), strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * np.abs(other).max())
+
+
+def moved(t: Tensor) -> tuple[Tensor, int]:
+    """A result from operands with channels last, as if a device took all, and how many products."""
+    sink, products = channels_last(
+        make(O.SINK, dt.void, (t.uop,)), "CUDA", lambda device: lambda body: True
+    )
+    return wrap(sink.src[0], "CPU"), len(products)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"padding": 1}, {"padding": 2, "stride": 2}, {"dilation": 3}]
+)
+def test_channels_last_changes_nothing(options: dict[str, int]) -> None:
+    x, w = (t.cast(dt.float16).realize() for t in (drawn(4, 32, 30, 30), drawn(48, 32, 3, 3)))
+    v = drawn(32, 48, 3, 3).cast(dt.float16).realize()
+    first = x.conv2d(w * 0.1, **options).relu()
+    second = (first.conv2d(v * 0.1, padding=1) + first[:, :32]).relu()
+    for result, count in ((second, 2), (first, 1)):
+        found, products = moved(result)
+        assert products == count
+        np.testing.assert_array_equal(found.numpy(), result.numpy())
+
+
+def test_channels_that_are_last_are_not_copied() -> None:
+    x, w = (t.cast(dt.float16).realize() for t in (drawn(4, 30, 30, 32), drawn(48, 3, 3, 32)))
+    found, products = moved(x.permute(0, 3, 1, 2).conv2d(w.permute(0, 3, 1, 2), padding=1))
+    assert products == 1
+    assert not [n for n in found.uop.toposort() if n.op == O.CONTIGUOUS]
+    assert moved(drawn(512, 512).cast(dt.float16) @ drawn(512, 512).cast(dt.float16))[1] == 0
 
 
 def split(t: Tensor) -> list[UOp]:
