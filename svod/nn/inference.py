@@ -8,6 +8,7 @@ from typing import Any
 
 from svod.base.errors import DTypeError
 from svod.nn.module import Module
+from svod.tensor import settings
 from svod.tensor.autograd import no_grad
 from svod.tensor.guard import guard
 from svod.tensor.jit import Jit
@@ -52,6 +53,7 @@ def _evaluating(model: Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.__dict__["training"] = mode
+        settings.changed()
 
 
 guard(globals())

@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
-from svod.tensor import history
+from svod.tensor import history, registry, settings, tracing
 from svod.tensor.autograd import no_grad
 from svod.tensor.core import tensor_of, wrap
 from svod.tensor.guard import guard_class
 from svod.tensor.realize import realize
+from svod.tensor.settings import Table, is_plain
 from svod.tensor.tensor import Tensor
 
 _numbers = count()
+_INTERNAL = frozenset(("_is_ready",))  # says nothing about the result
 
 
 class IncompatibleKeys(NamedTuple):
@@ -49,6 +51,14 @@ class Parameter(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Parameter:
         return Parameter(self.detach(), history.is_leaf(self))
+
+    def __reduce__(self) -> Any:
+        return _parameter, (self.numpy(), self._device, history.is_leaf(self))
+
+
+def _parameter(array: Any, device: str | None, requires_grad: bool) -> Parameter:
+    """A parameter that was pickled."""
+    return Parameter(Tensor(array, device=device), requires_grad)
 
 
 class Handle:
@@ -85,8 +95,8 @@ class Module:
 
     def __init__(self) -> None:
         self.__dict__.update(
-            _parameters={}, _buffers={}, _modules={}, _transient=set(), _is_ready=False,
-            _hooks={}, training=True,
+            _parameters=Table(), _buffers=Table(), _modules=Table(), _transient=set(),
+            _is_ready=False, _hooks=Table(), training=True,
         )  # fmt: skip
 
     def forward(self, *args: Any, **options: Any) -> Any:
@@ -96,6 +106,8 @@ class Module:
     def __call__(self, *args: Any, **options: Any) -> Any:
         if not self._is_ready:
             self.realize()
+        if tracing.state.effects is not None:
+            tracing.look_into(self)
         if not self._hooks:
             return self.forward(*args, **options)
         for kind, hook, sees_options in list(self._hooks.values()):
@@ -168,6 +180,7 @@ class Module:
                 raise DTypeError(f"{name} is a tensor of the module, not a {type(value).__name__}")
             (self._parameters if name in self._parameters else self._buffers)[name] = value
         else:
+            settings.changed()
             self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:
@@ -380,12 +393,34 @@ class Module:
             realize([t for _, t, _ in pairs])
         return IncompatibleKeys(missing, unexpected)
 
+    # -- what recorded functions depend on -----------------------------------------------------
+
+    def _plan_flags(self) -> dict[str, Any]:
+        """Plain attributes, and which parameters are trained."""
+        own = self.__dict__
+        found = {k: v for k, v in own.items() if k not in _INTERNAL and is_plain(v)}
+        trained = tuple([history.is_leaf(p) for p in self._parameters.values()])
+        return {**found, "trained parameters": trained, "hooks": tuple(self._hooks)}
+
+    def _plan_objects(self) -> dict[str, Any]:
+        """Parameters, buffers, parts, and other attributes that are tensors with memory."""
+        found = {**self._parameters, **self._buffers, **self._modules}
+        for name, value in self.__dict__.items():
+            if isinstance(value, Tensor) and registry.buffer_node(value.uop) is not None:
+                found[name] = value
+        return {k: v for k, v in found.items() if v is not None}
+
+    def _plan_parts(self) -> list[Module]:
+        """The modules inside."""
+        return list(self.modules())
+
     # -- modes and places ----------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Module:
         """Training mode, or with False evaluation mode."""
         for module in self.modules():
             module.__dict__["training"] = mode
+        settings.changed()
         return self
 
     def eval(self) -> Module:
@@ -399,9 +434,12 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters."""
+        """Forget the gradients of all parameters, or make zeros of those there are."""
         for p in self.parameters():
-            p.grad = None
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad = p.grad.zeros_like()
 
     def to(self, *targets: Any, dtype: Any = None, device: str | None = None) -> Module:
         """Floats in another dtype, everything on another device."""

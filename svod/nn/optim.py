@@ -166,6 +166,8 @@ class RMSprop(Optimizer):
 class Adagrad(Optimizer):
     """Gradients divided by the root of the sum of their squares."""
 
+    first_step = -1.0
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -185,7 +187,7 @@ class Adagrad(Optimizer):
     def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
         lr = scalars["lr"]
         if group["lr_decay"]:
-            lr = lr / (steps(scalars, -1.0) * group["lr_decay"] + 1)
+            lr = lr / (steps(scalars, self.first_step) * group["lr_decay"] + 1)
         return {"lr": lr}
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:

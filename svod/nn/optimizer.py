@@ -8,7 +8,8 @@ betas are data, not constants: changing them compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,28 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.tensor import history
+from svod.tensor import history, tracing
 from svod.tensor.guard import guard_class
 from svod.tensor.realize import realize
+from svod.tensor.settings import Table, is_plain
 from svod.tensor.tensor import Tensor
 from svod.tensor.writes import waiting
 
-Group = dict[str, Any]
 State = dict[str, Tensor]
 Numbers = dict[str, Tensor]
 
 
+class Group(Table):
+    """Parameters and their options. Plans read learning rates as data, all else is recorded."""
+
+    __slots__ = ()
+    free = frozenset(("lr", "initial_lr", "params"))
+
+
 class Optimizer:
     """The base of optimisers: groups of parameters with options, state, one realised step."""
+
+    first_step = 0.0  # what ``steps`` counts from
 
     def __init_subclass__(cls) -> None:
         guard_class(cls, "__init__")
@@ -46,7 +56,7 @@ class Optimizer:
         for group in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
 
-    def add_param_group(self, group: Group) -> None:
+    def add_param_group(self, group: dict[str, Any]) -> None:
         """More parameters, with options of their own."""
         tensors = group["params"]
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
@@ -59,7 +69,7 @@ class Optimizer:
             known.add(id(p))
         if unknown := set(group) - set(self.defaults) - {"params"}:
             raise ConfigError(f"{type(self).__name__} has no options {sorted(unknown)}")
-        full = {**self.defaults, **group, "params": tensors}
+        full = Group({**self.defaults, **group, "params": tensors})
         if full["lr"] < 0:
             raise ConfigError(f"a learning rate is 0 or more, not {full['lr']}")
         full["initial_lr"] = full["lr"]
@@ -83,14 +93,35 @@ class Optimizer:
     # -- the step ------------------------------------------------------------------------------
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
-        for group in self.param_groups:
-            for p in group["params"]:
-                p.grad = None
+        """Forget the gradients, or make zeros of those there are."""
+        forget_gradients([p for g in self.param_groups for p in g["params"]], set_to_none)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient, in one plan."""
         loss = None if closure is None else closure()
+        tracing.look_into(self)
+        with self._undone_on_error():
+            self._step()
+        return loss
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """Assignments that could not be made do not wait to be made later."""
+        state = {i: dict(s) for i, s in self.state.items()}
+        scalars = [dict(s) for s in self._scalars]
+        tensors = [p for group in self.param_groups for p in group["params"]]
+        for known in (*state.values(), *scalars):
+            tensors += known.values()
+        before = [(t, t.uop) for t in tensors]
+        try:
+            yield
+        except BaseException:
+            self.state, self._scalars = state, scalars
+            for t, node in before:
+                t.uop = node
+            raise
+
+    def _step(self) -> None:
         changed: list[Tensor] = []
         position = 0
         for group, scalars in zip(self.param_groups, self._scalars, strict=True):
@@ -109,12 +140,11 @@ class Optimizer:
                 changed += [p, *state.values()]
             changed += scalars.values()
         if not changed:
-            return loss
+            return
         written = [t for t in changed if t.uop.op == O.ASSIGN]
         own = {id(t) for t in written}
         with history.paused():
             realize([*written, *[t for t in waiting() if id(t) not in own]])
-        return loss
 
     def _updated(self, p: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         p.grad.uop = B.contiguous(p.grad.uop)
@@ -128,6 +158,29 @@ class Optimizer:
         for group, scalars in zip(self.param_groups, self._scalars, strict=True):
             if "lr" in scalars:
                 _scalar(scalars, "lr", group["lr"], scalars["lr"].device)
+
+    # -- what recorded functions depend on -----------------------------------------------------
+
+    def _plan_flags(self) -> dict[str, Any]:
+        """The options but learning rates, and which parameters are trained."""
+        found: dict[str, Any] = {}
+        for number, group in enumerate(self.param_groups):
+            trained = tuple([history.is_leaf(p) for p in group["params"]])
+            found[f"{number} trained"] = trained
+            options = {k: v for k, v in group.items() if k not in Group.free and is_plain(v)}
+            found.update({f"{number} {k}": v for k, v in options.items()})
+        return found
+
+    def _plan_objects(self) -> dict[str, Any]:
+        """The parameters and the state."""
+        tensors = [p for group in self.param_groups for p in group["params"]]
+        for kept in (*self.state.values(), *self._scalars):
+            tensors += kept.values()
+        return {str(i): t for i, t in enumerate(tensors)}
+
+    def _plan_parts(self) -> list[Any]:
+        """Nothing but parameters is inside."""
+        return []
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -145,23 +198,79 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Go on from a saved state, or from one of torch, which counts steps per parameter."""
         groups = saved["param_groups"]
         sizes = [len(g["params"]) for g in groups]
         if sizes != [len(g["params"]) for g in self.param_groups]:
             raise ConfigError(f"the saved state has groups of {sizes} parameters")
         tensors = [p for g in self.param_groups for p in g["params"]]
-        for group, scalars, given in zip(self.param_groups, self._scalars, groups, strict=True):
-            group.update({k: v for k, v in given.items() if k not in ("params", "scalars")})
-            scalars.clear()
-            device = group["params"][0].device
-            for name, value in given.get("scalars", {}).items():
-                scalars[name] = Tensor(np.asarray(value, np.float64), device=device)
-        self.state = {}
+        entries: dict[int, dict[str, Any]] = {}
         for i, state in saved["state"].items():
-            self.state[i] = {
-                k: Tensor(np.asarray(v), device=tensors[i].device) for k, v in state.items()
-            }
+            if not 0 <= i < len(tensors):
+                raise ConfigError(f"the saved state has parameter {i} of {len(tensors)}")
+            entries[i] = {k: _loaded(k, v, tensors[i]) for k, v in state.items() if v is not None}
+        first = 0
+        for group, scalars, given in zip(self.param_groups, self._scalars, groups, strict=True):
+            known = {k: v for k, v in given.items() if k in group}
+            group.update({k: v for k, v in known.items() if k not in ("params", "scalars")})
+            scalars.clear()
+            own = [entries[first + i] for i in range(len(group["params"])) if first + i in entries]
+            first += len(group["params"])
+            device = group["params"][0].device
+            numbers = given.get("scalars") or self._counted(group, own)
+            for name, value in numbers.items():
+                scalars[name] = Tensor(np.asarray(value, np.float64).reshape(1), device=device)
+        self.state = {}
+        for i, entry in entries.items():
+            own_state = {k: v for k, v in entry.items() if k not in _COUNTS}
+            device = tensors[i].device
+            self.state[i] = {k: Tensor(v, device=device) for k, v in own_state.items()}
+
+    def _counted(self, group: Group, entries: Sequence[dict[str, Any]]) -> dict[str, float]:
+        """What the parameters of a group share, from the counts torch keeps for each of them."""
+        found: dict[str, float] = {}
+        for name in _COUNTS:
+            values = {float(np.asarray(e[name]).item()) for e in entries if name in e}
+            if len(values) > 1:
+                raise ConfigError(
+                    f"the parameters of a group have made different numbers of steps, {name} "
+                    f"{sorted(values)}: put them into groups of their own"
+                )
+            if values:
+                found[name] = values.pop()
+        step = found.pop("step", None)
+        if step is None:
+            return found
+        found["steps"] = step + self.first_step
+        for number, beta in enumerate(group.get("betas", ()), 1):
+            found[f"beta{number}_power"] = beta**step
+        return found
+
+
+_COUNTS = ("step", "mu_product", "eta", "mu")  # of torch, for each parameter
+
+
+def _loaded(name: str, value: Any, p: Tensor) -> np.ndarray[Any, Any]:
+    """A saved array that fits a parameter."""
+    found = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
+    try:
+        fits = name in _COUNTS or np.broadcast_shapes(found.shape, p.shape) == p.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError(
+            f"the saved state has {name} of shape {found.shape} for a parameter of {p.shape}"
+        )
+    return found
+
+
+def forget_gradients(tensors: Iterable[Any], set_to_none: bool) -> None:
+    """No gradients, or zeros where there are any."""
+    for p in tensors:
+        if set_to_none:
+            p.grad = None
+        elif p.grad is not None:
+            p.grad = p.grad.zeros_like()
 
 
 def _scalar(scalars: Numbers, name: str, value: float, device: str) -> Tensor:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from functools import update_wrapper, wraps
 from itertools import count
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import ref
 
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make, substitute
-from svod.tensor import history, registry
+from svod.tensor import history, registry, tracing
 from svod.tensor.core import Core, integer, tensor_of, wrap
 from svod.tensor.gradient import Mark, custom_rules, gradient, mark
 from svod.tensor.guard import guard_class, spelled
@@ -97,14 +97,20 @@ class Autograd(Core):
     def grad(self: Tensor) -> Tensor | None:
         """The gradient that ``backward`` has added up, or None."""
         try:
-            return self._grad
+            found = self._grad
         except AttributeError:
-            return None
+            found = None
+        effects = tracing.state.effects
+        if effects is not None and id(self) in effects.gradients:
+            effects.assumed[id(self)] = (self, found)
+        return found
 
     @grad.setter
     def grad(self: Tensor, value: Tensor | None) -> None:
         if value is not None and value.shape != self.shape:
             raise ShapeError(f"a gradient of shape {value.shape} for a tensor of {self.shape}")
+        if tracing.state.effects is not None:
+            tracing.state.effects.gradients.pop(id(self), None)
         self._grad = value
 
     def detach(self: Tensor) -> Tensor:
@@ -179,24 +185,41 @@ def _gradients(root: Tensor, seed: Tensor | None, targets: Sequence[UOp]) -> lis
 
 
 class no_grad(ContextDecorator):
-    """Tensors made inside are plain data: ``with no_grad(): ...`` or ``@no_grad()``."""
+    """Tensors made inside are plain data: ``with no_grad(): ...`` or ``@no_grad()``.
+
+    This holds for tensors that the thread makes which entered the block.
+    """
 
     def __init__(self) -> None:
-        self._before: dict[int, ref[Any]] = {}
+        self._outer: list[registry.Collected | None] = []  # one block may be entered repeatedly
 
     def __enter__(self) -> no_grad:
-        self._before = _live_references()
+        thread = get_ident()
+        self._outer.append(registry.collected.get(thread))
+        registry.collected[thread] = registry.Collected()
         history.state.without_gradient += 1
         return self
 
     def __exit__(self, *error: object) -> None:
         history.state.without_gradient -= 1
-        before, self._before = self._before, {}
-        made = [r() for key, r in _live_references().items() if key not in before]
-        _cut([t for t in made if t is not None and not history.is_leaf(t)])
-        for t in history.leaves():  # a leaf changed in place is a leaf with another value
-            if not history.is_leaf_node(t.uop):
-                t.uop = _leaf(detached(t.uop))
+        _end_block(self._outer.pop())
+
+
+def _end_block(outer: registry.Collected | None) -> None:
+    """What was made since the block began is data; the block around goes on."""
+    thread = get_ident()
+    made = registry.collected.pop(thread)
+    if outer is not None:
+        registry.collected[thread] = outer
+    _cut_made(made)
+    for t in history.leaves():  # a leaf changed in place is a leaf with another value
+        if not history.is_leaf_node(t.uop):
+            t.uop = _leaf(detached(t.uop))
+
+
+def _cut_made(made: registry.Collected) -> None:
+    live = [r() for r in made]
+    _cut([t for t in live if t is not None and not history.is_leaf(t)])
 
 
 class inference_mode(no_grad):
@@ -217,27 +240,25 @@ class inference_mode(no_grad):
 
 
 class enable_grad(ContextDecorator):
-    """Gradients as always, for code that asks for it; not inside of ``no_grad``."""
+    """Gradients as always, also inside of ``no_grad``."""
 
     def __init__(self) -> None:
         super().__init__()
+        self._outer: list[tuple[int, registry.Collected | None]] = []
 
     def __enter__(self) -> enable_grad:
-        if history.state.without_gradient:
-            raise GradientError("enable_grad inside no_grad: end the no_grad block before")
+        made = registry.collected.pop(get_ident(), None)
+        if made is not None:  # no gradient flows through what was made so far
+            _cut_made(made)
+            made.clear()
+        self._outer.append((history.state.without_gradient, made))
+        history.state.without_gradient = 0
         return self
 
     def __exit__(self, *error: object) -> None:
-        return None
-
-
-def _live_references() -> dict[int, ref[Any]]:
-    """The references to live tensors; holding them keeps their ids their own."""
-    while True:
-        try:
-            return {id(r): r for r in list(registry._live)}
-        except RuntimeError:  # a tensor died while the set was read
-            continue
+        history.state.without_gradient, made = self._outer.pop()
+        if made is not None:
+            registry.collected[get_ident()] = made
 
 
 def _cut(tensors: Sequence[Tensor]) -> None:

@@ -15,6 +15,7 @@ from svod.tensor.complex import complex_pair
 from svod.tensor.complex_math import power
 from svod.tensor.complex_methods import ComplexElements, ComplexFolds, divided
 from svod.tensor.core import set_complex_class
+from svod.tensor.history import is_leaf
 from svod.tensor.tensor import IN_PLACE, Tensor, in_place
 
 _OPERATORS = {  # of real numbers only
@@ -46,7 +47,7 @@ class ComplexTensor(ComplexElements, ComplexFolds, Tensor):
         return power(base, exponent)
 
     def __reduce__(self) -> Any:
-        return Tensor, (self.numpy(), None, self._device)
+        return Tensor, (self.numpy(), None, self._device, is_leaf(self))
 
 
 def _refused(text: str) -> Callable[..., Any]:

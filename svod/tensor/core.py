@@ -86,6 +86,7 @@ _frame: Callable[[int], Any] = _getframe
 _add = registry._add
 _discard = registry._discard
 _changes = registry.changes
+_collected = registry.collected
 
 
 def set_class(cls: type[Any]) -> None:
@@ -121,7 +122,10 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
     t = _new(_class if uop.op != _COMPLEX else complex_class())
     t.uop = uop
     t._device = device
-    _add(ref(t, _discard))
+    known = ref(t, _discard)
+    _add(known)
+    if _collected:
+        registry.collect(known)
     _changes[0] += 1
     if uop.origin is None and knobs.origins:
         uop.origin = line = _user_line()

@@ -18,6 +18,7 @@ from svod.ir import ops as O
 from svod.ir.args import BufferRef
 from svod.ir.build import floats_of
 from svod.ir.node import UOp, make, substitute, toposort
+from svod.tensor import settings
 
 
 class LeafMark:
@@ -45,6 +46,7 @@ state = _State()
 
 def add_leaf(tensor: Any) -> None:
     """This tensor requires a gradient."""
+    settings.changed()
     key = id(tensor)
     _leaves[key] = ref(tensor, _forget(key))
 
@@ -59,6 +61,7 @@ def _forget(key: int) -> Callable[[Any], None]:
 
 def remove_leaf(tensor: Any) -> None:
     """This tensor requires no gradient any more."""
+    settings.changed()
     _leaves.pop(id(tensor), None)
 
 

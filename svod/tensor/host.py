@@ -333,7 +333,7 @@ class Host(Core):
         return dlpack_device(_shared_buffer(self))
 
     def __reduce__(self: Tensor) -> Any:
-        return type(self), (self.numpy(), None, self._device)
+        return type(self), (self.numpy(), None, self._device, is_leaf(self))
 
     def __copy__(self: Tensor) -> Tensor:
         return wrap(self.uop, self._device)

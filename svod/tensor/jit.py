@@ -91,15 +91,15 @@ class Jit:
         self.config = config
         self.signatures = signatures
         self.freeze = freeze
-        self._known: dict[Any, Prepared] = {}
+        self._known: dict[Any, tuple[Prepared, ...]] = {}  # by signature, the newest first
         self._lock = RLock()
         self._refresh = [part.refresh for part in parts_of(state) if hasattr(part, "refresh")]
         update_wrapper(self, function)
 
     @property
     def plans(self) -> int:
-        """How many signatures have a plan."""
-        return len(self._known)
+        """How many plans there are: one per signature and set of settings."""
+        return sum([len(plans) for plans in self._known.values()])
 
     def plan(self, *args: Any, **options: Any) -> ExecutionPlan:
         """The plan for arguments like these; it is recorded if need be, but does not run."""
@@ -115,8 +115,8 @@ class Jit:
         if tracing.state.depth:  # part of something larger that is being recorded
             return self.function(*args, **options)
         signature, form, leaves = _signature(args, options)
-        found = self._known.get(signature)
-        if found is None or not found.is_current():
+        found = self._found(signature)
+        if found is None:
             found = self._prepared(signature, form, leaves)
         for refresh in self._refresh:
             refresh()
@@ -136,13 +136,30 @@ class Jit:
 
     def _prepared(self, signature: Any, form: Form, leaves: list[Any]) -> Prepared:
         with self._lock:
-            found = self._known.get(signature)
-            if found is None or not found.is_current():
+            found = self._found(signature)
+            if found is None:
                 found = Recorder(self, form, leaves).prepared()
-                self._known[signature] = found
-                while len(self._known) > self.signatures:
-                    del self._known[next(iter(self._known))]
+                others = self._known.pop(signature, ())
+                kept = [p for p in others if p.is_lasting() and not p.applies()]
+                self._known[signature] = (found, *kept)
+                self._trim()
             return found
+
+    def _found(self, signature: Any) -> Prepared | None:
+        """The plan for a signature under the settings of now."""
+        for prepared in self._known.get(signature, ()):
+            if prepared.applies() and prepared.is_current():
+                return prepared
+        return None
+
+    def _trim(self) -> None:
+        """Forget the oldest plans where there are too many."""
+        while self.plans > self.signatures:
+            oldest = next(iter(self._known))
+            if len(self._known[oldest]) > 1:
+                self._known[oldest] = self._known[oldest][:-1]
+            else:
+                del self._known[oldest]
 
 
 # -- signatures ------------------------------------------------------------------------------------

@@ -20,9 +20,11 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic, make
 from svod.ir.sweep import maybe_sweep, note_buffers
-from svod.tensor import history, registry, tracing
+from svod.tensor import history, registry, settings, tracing
 from svod.tensor.core import Core, tensor_of, wrap
 from svod.tensor.realize import realize
+from svod.tensor.settings import Facts
+from svod.tensor.tracing import Effects
 from svod.tensor.trees import Form, unflatten
 from svod.tensor.writes import overdue
 
@@ -78,6 +80,10 @@ class Prepared:
         self.outside: list[tuple[ref[Tensor], UOp, UOp]] = []  # tensor, its node, its BUFFER
         self.harmless: set[int] = set()  # nodes that are not affected by a run
         self.seen = -1  # how many changes of tensors there were after the last run
+        self.facts: list[Facts] = []  # settings of modules and optimizers that the plan is made for
+        self.assumed: list[tuple[ref[Tensor], ref[Tensor] | None]] = []  # leaves, gradients read
+        self.left: list[tuple[ref[Tensor], Tensor | None]] = []  # leaves, gradients afterwards
+        self.settled = -1  # how many changes of settings there were when they were last looked at
 
     @property
     def plan(self) -> ExecutionPlan:
@@ -93,8 +99,37 @@ class Prepared:
             if base in memory or t.uop in used:
                 self.outside.append((ref(t), t.uop, base))
 
+    def watch_gradients(self, before: list[tuple[Tensor, Tensor | None]], effects: Effects) -> None:
+        """Note gradients from outside that the function reads, and those that it leaves behind.
+
+        The plan does not compute the latter. They are tensors that nobody can read.
+        """
+        for t, grad in effects.assumed.values():
+            self.assumed.append((ref(t), None if grad is None else ref(grad)))
+        for t, grad in before:
+            if id(t) not in effects.gradients and t.grad is not grad:
+                self.left.append((ref(t), None if t.grad is None else _lost(t.grad)))
+
+    def applies(self) -> bool:
+        """Whether modules and optimizers have the modes and options the plan was made with."""
+        count = settings.changes[0]
+        if self.settled == count:
+            return True
+        if not all(facts.hold() and facts.are_lasting() for facts in self.facts):
+            return False
+        self.settled = count
+        return True
+
+    def is_lasting(self) -> bool:
+        """Whether it may apply again: modules and optimizers have the same tensors."""
+        return all(facts.are_lasting() for facts in self.facts)
+
     def is_current(self) -> bool:
         """Whether the tensors outside are those that were there when the plan was made."""
+        for leaf, known in self.assumed:
+            t = leaf()
+            if t is not None and t.grad is not (None if known is None else known()):
+                return False
         if self.seen == registry.changes[0]:
             return True
         gone = []
@@ -154,6 +189,10 @@ class Prepared:
             found = self._result(self.results[0], made, leaves)
         else:
             found = unflatten(self.form, [self._result(r, made, leaves) for r in self.results])
+        for leaf, grad in self.left:
+            t = leaf()
+            if t is not None:
+                t.grad = grad
         self.seen = registry.changes[0]
         return found
 
@@ -219,6 +258,11 @@ def _settle(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> None:
     if due:
         with history.paused():
             realize(due)
+
+
+def _lost(t: Tensor) -> Tensor:
+    """A tensor of the same shape whose values nobody can read."""
+    return wrap(B.like(t.uop, tracing.lost(B.floats_of(t.uop))), t._device)
 
 
 def _assigned(t: Tensor) -> UOp:

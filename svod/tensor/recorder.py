@@ -89,14 +89,23 @@ class Recorder:
         before = [(t, t.uop) for t in registry.live_tensors()]
         grads = [(t, t.grad) for t in history.leaves()]
         effects = Effects()
+        effects.gradients = {id(t): grad for t, grad in grads}
+        named: set[int] = set()
         name = getattr(self.owner.function, "__name__", "jit")
         try:
             with recording(name, [*self.nodes.values(), *guarded], effects=effects):
+                for part in self._watched():
+                    tracing.look_into(part)
+                    named.add(id(part))
                 result = self._called()
                 outputs, form = flatten(result)
             roots = self._effects(before, effects)
             live = frozenset((*self.nodes.values(), *guarded)) if self.owner.freeze else None
             found, used = self._plan(outputs, form, roots, effects, live)
+            if self.owner.freeze:  # what is not named as state may change, or be dropped
+                effects.facts = {k: v for k, v in effects.facts.items() if k in named}
+            found.facts = tracing.found_facts(effects)
+            found.watch_gradients(grads, effects)
             return found, used, {tracing.memory_of(node) for node in roots}
         finally:
             for t, node in before:
@@ -116,6 +125,14 @@ class Recorder:
                 if t.grad is not None and _reads(t.grad.uop, self.nodes.values()):
                     t.grad = None
             tracing.forget(self.nodes.values())
+
+    def _watched(self) -> list[Any]:
+        """Modules and optimizers that are named, and the one whose method the function is."""
+        found = [part for part in parts_of(self.owner.state) if not isinstance(part, Core)]
+        owner = getattr(self.owner.function, "__self__", None)
+        if hasattr(owner, "_plan_flags"):
+            found.append(owner)
+        return found
 
     def _called(self) -> Any:
         given = unflatten(self.form, self.seen)

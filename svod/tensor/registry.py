@@ -8,7 +8,7 @@ that dies leaves without any Python code running.
 from __future__ import annotations
 
 from operator import attrgetter
-from threading import Lock
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _live: set[ref[Any]] = set()
 changes = [0]  # counts new tensors and values given to old ones; equal counts mean no change
+collected: dict[int, Collected] = {}  # by thread, where a block wants to know what is made in it
+_FEW = 1024
 _replacing = Lock()
 _serial = attrgetter("sn")
 _add = _live.add
@@ -34,7 +36,27 @@ _discard = _live.discard
 def register(tensor: Any) -> None:
     """Remember a tensor for as long as it lives."""
     changes[0] += 1
-    _add(ref(tensor, _discard))
+    known = ref(tensor, _discard)
+    _add(known)
+    if collected:
+        collect(known)
+
+
+def collect(known: ref[Any]) -> None:
+    """Note a new tensor for the block of this thread that asks for them."""
+    here = collected.get(get_ident())
+    if here is None:
+        return
+    here.append(known)
+    if len(here) >= here.limit:
+        here[:] = [r for r in here if r() is not None]
+        here.limit = max(_FEW, 2 * len(here))
+
+
+class Collected(list["ref[Any]"]):
+    """The tensors that one thread has made for some time; dead ones leave now and then."""
+
+    limit = _FEW
 
 
 def live_tensors() -> list[Tensor]:

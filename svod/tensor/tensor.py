@@ -21,6 +21,7 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
+from svod.tensor import history
 from svod.tensor.activations import Activations
 from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
@@ -238,8 +239,25 @@ class Tensor(
 
     @property
     def data(self) -> Tensor:
-        """The same values, cut off from what computed them."""
-        return self.detach()
+        """The same values, cut off from what computed them; in-place changes of it change this."""
+        return self.detach() if self.dtype.is_complex else TensorData(self)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        self._take(tensor_of(value))
+
+    def _take(self, value: Tensor) -> None:
+        """Show the value of another tensor; a leaf stays a leaf."""
+        found = value.detach()
+        node = found.uop
+        if moved_from(node).op in _MEMORY:  # a copy: that memory may be written later
+            node = B.contiguous(node)
+        is_leaf = history.is_leaf(self)
+        history.remove_leaf(self)
+        self.uop, self._device = node, found._device
+        changes[0] += 1
+        if is_leaf:
+            self.requires_grad_()
 
     # -- place and dtype -----------------------------------------------------------------------
 
@@ -410,5 +428,33 @@ _add_in_place_forms(" ".join([f"__{name}__" for name in _OPERATORS.split()]))
 _add_in_place_forms(_METHODS)
 guard_class(Tensor, "__init__")
 set_class(Tensor)
+
+
+class TensorData(Tensor):
+    """What ``x.data`` is: the values of x without a history. In-place changes show in x."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: Tensor) -> None:
+        self.uop, self._device, self._owner = owner.detach().uop, owner._device, owner
+        register(self)
+
+    def become(self, value: Tensor) -> Tensor:
+        """Take the value of another tensor, and let the owner take it."""
+        super().become(value)
+        self._owner._take(self)
+        return self
+
+    def assign(self, value: Any) -> Tensor:
+        """Take values, and let the owner take them."""
+        return self.copy_(value)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self._owner._take(self)
+
+    def __reduce__(self) -> Any:
+        return Tensor, (self.numpy(), None, self._device)
+
 
 __all__ = ["DType", "Tensor"]

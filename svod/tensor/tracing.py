@@ -20,6 +20,7 @@ from svod.ir.args import BufferRef
 from svod.ir.build import floats_of, new_buffer, view_as
 from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order, replaced
+from svod.tensor.settings import Facts, Watched
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -30,11 +31,14 @@ class TracedValueError(SvodError, TypeError):
 
 
 class Effects:
-    """What a recorded function writes, in order, and the random numbers it draws."""
+    """What a recorded function writes, in order, what it draws, and what it looks into."""
 
     def __init__(self) -> None:
         self.assigned: dict[UOp, None] = {}
         self.draws: list[tuple[Any, int, Any]] = []  # generator, count, the words to fill in
+        self.gradients: dict[int, Any] = {}  # by the id of a leaf: its gradient of before, or None
+        self.assumed: dict[int, tuple[Any, Any]] = {}  # of these, leaf and gradient, what was read
+        self.facts: dict[int, tuple[Any, Facts]] = {}  # by the id of the object, which is kept
 
 
 class Timed:
@@ -78,6 +82,25 @@ def recording(
         yield
     finally:
         state.depth, state.loops, state.names, state.stand_ins, state.effects = before
+
+
+def look_into(watched: Watched) -> None:
+    """A function being recorded depends on the settings of an object."""
+    effects = state.effects
+    if effects is not None and id(watched) not in effects.facts:
+        effects.facts[id(watched)] = (watched, Facts(watched))
+
+
+def found_facts(effects: Effects) -> list[Facts]:
+    """What a function that has been recorded found in the objects it looked into."""
+    for watched, _ in list(effects.facts.values()):
+        for part in watched._plan_parts():
+            if id(part) not in effects.facts:
+                effects.facts[id(part)] = (part, Facts(part))
+    found = [facts for _, facts in effects.facts.values()]
+    for facts in found:
+        facts.settle()
+    return found
 
 
 def is_traced(node: UOp) -> bool:
@@ -136,12 +159,14 @@ def without_writes(node: UOp) -> UOp:
     waits = [n for n in outer_order((node,)) if n.op in (O.AFTER, O.ASSIGN)]
     if not waits:
         return node
-    lost: dict[UOp, UOp] = {}
-    for n in waits:
-        gone = new_buffer(elements(n.shape), n.dtype, "CPU")
-        forget((gone,))
-        lost[n] = view_as(gone, n.shape)
-    return replaced((node,), lost)[0]
+    return replaced((node,), {n: lost(n) for n in waits})[0]
+
+
+def lost(node: UOp) -> UOp:
+    """A node of the same shape whose values nobody can read."""
+    gone = new_buffer(elements(node.shape), node.dtype, "CPU")
+    forget((gone,))
+    return view_as(gone, node.shape)
 
 
 def _read_later(assigned: UOp) -> None:
@@ -183,5 +208,5 @@ def refuse_gone(node: UOp) -> None:
     if is_gone(node):
         raise TracedValueError(
             "this tensor was computed from an argument of a jit function and kept outside of it: "
-            "return it from the function instead"
+            "return it from the function instead (what backward() leaves in .grad is such a tensor)"
         )
