@@ -46,7 +46,6 @@ class Format:
     root_half: int  # bits of sqrt(1/2)
     ln2: tuple[float, float]  # rounded, and what the rounding left
     log_ln2: tuple[float, float]  # rounded down, and what the rounding left
-    log2e: tuple[float, float]
     half_pi: tuple[float, float]
     exp_limits: tuple[float, float, float]  # of x: result 0 below, maybe subnormal below, infinite
     exp2_limits: tuple[float, float, float]
@@ -59,6 +58,7 @@ class Format:
     cosh: Coefficients  # (cosh(r) - 1) / z for |r| <= ln(2)/2
     asin: Coefficients  # (asin(t)/t - 1) / z for |t| <= 0.5625
     log_tail: Callable[[Term], Term]  # log(1 + f) - f for 1 + f in [sqrt(1/2), sqrt(2)]
+    log2: Callable[[Term, Term], Term]  # log2(2**exponent * (1 + f)) of exponent and f
 
     @property
     def bias(self) -> int:
@@ -136,17 +136,12 @@ def log_by_parts(form: Format, x: Term) -> Term:
 
 def log2(form: Format, x: Term) -> Term:
     exponent, f = split(form, x)
-    return outside_logarithm(x, exponent + _log2_of_rest(form, f))
+    return outside_logarithm(x, form.log2(exponent, f))
 
 
 def log2_by_parts(form: Format, x: Term) -> Term:
     exponent, f = split_by_parts(form, x)
-    return exponent + _log2_of_rest(form, f)
-
-
-def _log2_of_rest(form: Format, f: Term) -> Term:
-    high, low = form.log2e
-    return fma(f, high, fma(form.log_tail(f), high, f * low))
+    return form.log2(exponent, f)
 
 
 def log1p(form: Format, x: Term) -> Term:
@@ -257,6 +252,12 @@ def split(form: Format, x: Term) -> tuple[Term, Term]:
     bits = signed_bits(where(subnormal, x * 2.0**mantissa, x))
     bits = bits - where(subnormal, bits.like(root + (mantissa << mantissa)), root)
     return whole(form, bits), as_float((bits & ((1 << mantissa) - 1)) + root) - 1.0
+
+
+def split_normal(form: Format, x: Term) -> tuple[Term, Term]:
+    """The same where x is not subnormal."""
+    bits = signed_bits(x) - form.root_half
+    return whole(form, bits), as_float((bits & ((1 << form.mantissa) - 1)) + form.root_half) - 1.0
 
 
 def split_by_parts(form: Format, x: Term) -> tuple[Term, Term]:

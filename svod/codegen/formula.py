@@ -19,6 +19,7 @@ from svod.ir.node import UOp, const, make
 IN_RANGE = "inrange"  # arg of SHL and SHR whose amounts are known to be below the width
 TRUNCATE = "trunc"  # arg of IDIV and MOD: toward zero, the divisor is known to be harmless
 SATURATE = "saturate"  # arg of CAST from float to integer: clamps, NaN gives 0
+RARE = "rare"  # arg of WHERE: its condition holds seldom, so its first value may be branched over
 
 _REGISTER = 512  # bits of the widest register that LDEXP and the like take
 INFINITY = float("inf")
@@ -176,6 +177,11 @@ def where(condition: Term, x: Operand, y: Operand) -> Term:
     assert isinstance(known, Term)
     x, y = known.like(x), known.like(y)
     return Term(make(O.WHERE, x.node.dtype, (condition.node, x.node, y.node)))
+
+
+def rarely(condition: Term, x: Term, y: Term) -> Term:
+    """x where the condition holds, else y. x is computed only if it holds in some lane."""
+    return Term(make(O.WHERE, x.node.dtype, (condition.node, x.node, y.node), RARE))
 
 
 def absolute(x: Term) -> Term:

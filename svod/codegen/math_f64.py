@@ -50,12 +50,16 @@ def _log_tail(f: Term) -> Term:
     return fma(s, fma(horner(z, _LOG), z, half_square), -half_square)
 
 
+def _log2(exponent: Term, f: Term) -> Term:
+    high, low = 1.4426950408889634, 2.0355273740931033e-17
+    return exponent + fma(f, high, fma(_log_tail(f), high, f * low))
+
+
 FORM = Format(
     mantissa=52,
     root_half=0x3FE6A09E667F3BCD,
     ln2=(0.6931471805599453, 2.3190468138462996e-17),
     log_ln2=(0.6931471805599453, 2.3190468138462996e-17),
-    log2e=(1.4426950408889634, 2.0355273740931033e-17),
     half_pi=(1.5707963267948966, 6.123233995736766e-17),
     exp_limits=(-746.0, -707.0, 709.7827128933841),
     exp2_limits=(-1076.0, -1021.0, 1024.0),
@@ -80,6 +84,7 @@ FORM = Format(
           -0.021647505898711353, 0.06855659364778606, -0.07669117499858008,
           0.05979074097362966),
     log_tail=_log_tail,
+    log2=_log2,
 )  # fmt: skip
 
 

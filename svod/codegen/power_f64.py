@@ -7,7 +7,7 @@ remainder is exact.
 
 from __future__ import annotations
 
-from svod.codegen.elementary import Format, scale, split
+from svod.codegen.elementary import Format, scale, split, split_normal
 from svod.codegen.formula import (
     INFINITY,
     NAN,
@@ -19,13 +19,16 @@ from svod.codegen.formula import (
     fma,
     greater_integer,
     horner,
+    rarely,
     round_even,
     signed_bits,
+    unsigned_bits,
     where,
     with_sign,
 )
-from svod.codegen.wide_f32 import power_sign
+from svod.codegen.wide_f32 import power_sign, short_remainder
 
+_NORMAL, _FINITE = 1 << 52, 0x7FE << 52  # bits of the smallest normal float64; how many follow
 # log2((1+s)/(1-s))/s = c1 + c3*s**2 + s**4*p(s**2)
 _C1, _C1_LOW = 2.8853900817779268, 4.0710547481862066e-17
 _C3, _C3_LOW = 0.9617966939259756, 5.0577616648125907e-17
@@ -37,7 +40,22 @@ _LOG2 = (0.5770780163555851, 0.4121985831113726, 0.32059889790734986, 0.26230819
 def power(form: Format, x: Term, y: Term) -> Term:
     """x**y as in C: 1 for y = 0 and for x = 1, whatever the other is."""
     a = absolute(x)
-    log, log_low = _log2_pair(form, a)
+    log, log_low = _log2_pair(*split_normal(form, a))
+    product = y * log
+    low = fma(y, log_low, fma(y, log, -product))
+    shifted = product + form.magic
+    r = (product - (shifted - form.magic)) + low
+    size = fma(horner(r, form.exp2), r, 1.0)
+    size = as_float(signed_bits(size) + (signed_bits(shifted) << form.mantissa))
+    far = ~(absolute(product) < 1020.0)  # or NaN
+    unusual = far | (unsigned_bits(a) - _NORMAL >= _FINITE)
+    signed = power_sign(x, y, rarely(unusual, _any_power(form, a, y), size))
+    return rarely(far | (unsigned_bits(x) - _NORMAL >= _FINITE), signed, size)
+
+
+def _any_power(form: Format, a: Term, y: Term) -> Term:
+    """a**y where a may be 0, subnormal, infinite or NaN, and the result anything."""
+    log, log_low = _log2_pair(*split(form, a))
     log = where(a < INFINITY, log, a)  # a NaN passes on
     log = where(a.equals(0.0), -INFINITY, log)
     product = y * log
@@ -50,18 +68,14 @@ def power(form: Format, x: Term, y: Term) -> Term:
     size = scale(form, fma(horner(r, form.exp2), r, 1.0), shifted, bounded < -1000.0)
     # At 1024 the low part decides: the largest float to the power 1 is just below.
     size = where((product >= 1024.0) & (r >= 0.0), INFINITY, size)
-    size = where(product.equals(product), size, NAN)
-    return power_sign(x, y, size)
+    return where(product.equals(product), size, NAN)
 
 
-def _log2_pair(form: Format, a: Term) -> tuple[Term, Term]:
-    """log2(a) as a pair, to about 2**-66 of its size."""
-    exponent, f = split(form, a)
-    under = f + 2.0
-    under_low = f - (under - 2.0)
-    inverse = 1.0 / under
+def _log2_pair(exponent: Term, f: Term) -> tuple[Term, Term]:
+    """log2(2**exponent * (1 + f)) as a pair, to about 2**-66 of its size."""
+    inverse = 1.0 / (f + 2.0)
     s = f * inverse
-    s_low = fma(-s, under_low, fma(-s, under, f)) * inverse
+    s_low = fma(-s, f, fma(s, -2.0, f)) * inverse
     z = s * s
     z_low = fma(s + s, s_low, fma(s, s, -z))
     tail = z * horner(z, _LOG2)
@@ -78,13 +92,19 @@ def _log2_pair(form: Format, a: Term) -> tuple[Term, Term]:
 
 
 def remainder(x: Term, y: Term) -> Term:
-    """x - y * trunc(x / y), exactly.
+    """x - y * trunc(x / y), exactly."""
+    a, b = absolute(x), absolute(y)
+    unusual, rest = short_remainder(a, b, 2.0**52)
+    return with_sign(rarely(unusual, _long_remainder(a, b), rest), x)
 
-    With integers m and n of 53 bits, |x| = m * 2**i and |y| = n * 2**j: the result is m * 2**(i-j)
+
+def _long_remainder(a: Term, b: Term) -> Term:
+    """The remainder of what is not negative.
+
+    With integers m and n of 53 bits, a = m * 2**i and b = n * 2**j: the result is m * 2**(i-j)
     modulo n, times 2**j. The power of two modulo n comes from repeated squaring; residues lie
     between -n/2 and n/2, which keeps every intermediate sum exact.
     """
-    a, b = absolute(x), absolute(y)
     m, i = _integer(a)
     n, j = _integer(b)
     inverse = 1.0 / n
@@ -100,9 +120,8 @@ def remainder(x: Term, y: Term) -> Term:
     rest = where(rest >= n, rest - n, rest)
     half = j >> 1
     rest = rest * as_float((half + 1023) << 52) * as_float((j - half + 1023) << 52)
-    result = with_sign(rest, x)
-    result = where((a < INFINITY) & (b > 0.0), result, NAN)
-    return where(a < b, x, result)
+    result = where((a < INFINITY) & (b > 0.0), rest, NAN)
+    return where(a < b, a, result)
 
 
 def _integer(a: Term) -> tuple[Term, Term]:

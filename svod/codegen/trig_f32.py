@@ -1,8 +1,8 @@
 """Sine, cosine, tangent and arc tangent of float32.
 
-Angles are reduced in float64 arithmetic that is right for every finite float32, at the cost of a
-few selects; the polynomials run in float32, except for the tangent, whose quotient would not stay
-within two units of the last place.
+Angles below 2**17 are reduced by pi/2 in three parts. Beyond, float64 arithmetic is right for every
+finite float32, at the cost of a few selects; vectors without such an angle branch over it. The
+polynomials run in float32, except for the tangent, whose quotient is taken in float64.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from svod.codegen.formula import (
     cast,
     fma,
     horner,
+    rarely,
     sign_bit,
     signed_bits,
     unsigned_bits,
@@ -40,23 +41,31 @@ _HALF_PI, _HALF_PI_LOW = 1.57079637050628662109375, -4.37113900018624283e-8
 
 
 def sin(x: Term) -> Term:
-    quadrant, r = _reduce(absolute(x))
-    y = _sine_or_cosine(quadrant, cast(r, dt.float32))
-    return as_float(unsigned_bits(y) ^ sign_bit(x))
+    return _turned(absolute(x), 0, signed_bits(x))
 
 
 def cos(x: Term) -> Term:
-    quadrant, r = _reduce(absolute(x))
-    return _sine_or_cosine(quadrant + 1, cast(r, dt.float32))
+    return _turned(absolute(x), 1, None)
+
+
+def _turned(a: Term, turn: int, sign: Term | None) -> Term:
+    """sin(a + turn * pi/2) for a >= 0, with the other sign where the bits ``sign`` have one."""
+    quadrant, r = _reduce(a)
+    far = _sine_or_cosine(quadrant, cast(r, dt.float32), turn, sign)
+    return rarely(a >= _FAR, far, _sine_or_cosine(*_reduce_small(a), turn, sign))
 
 
 def tan(x: Term) -> Term:
-    quadrant, r = _reduce(absolute(x))
+    a = absolute(x)
+    y = rarely(a >= _FAR, _tangent(*_reduce(a)), _tangent(*_reduce_small_wide(a)))
+    return as_float(unsigned_bits(y) ^ sign_bit(x))
+
+
+def _tangent(quadrant: Term, r: Term) -> Term:
     z = r * r
     over, under = r * horner(z, _TAN_OVER), horner(z, _TAN_UNDER)
     even = (quadrant & 1).equals(0)
-    y = cast(where(even, over, -under) / where(even, under, over), dt.float32)
-    return as_float(unsigned_bits(y) ^ sign_bit(x))
+    return cast(where(even, over, -under) / where(even, under, over), dt.float32)
 
 
 def atan(x: Term) -> Term:
@@ -87,20 +96,48 @@ def _arc(t: Term) -> Term:
     return fma(t * z, horner(z, _ATAN), t)
 
 
-def _sine_or_cosine(quadrant: Term, r: Term) -> Term:
-    """sin(r + quadrant * pi/2)."""
+def _sine_or_cosine(quadrant: Term, r: Term, turn: int, sign: Term | None) -> Term:
     z = r * r
     sine = fma(r * z, horner(z, _SIN), r)
     cosine = fma(z * z, horner(z, _COS), fma(z, -0.5, 1.0))
-    y = where((quadrant & 1).equals(0), sine, cosine)
-    return as_float(signed_bits(y) ^ ((quadrant & 2) << 30))
+    y = where((quadrant & 1).equals(turn), sine, cosine)
+    flips = ((quadrant + 1) if turn else quadrant) << 30
+    flips = flips if sign is None else flips ^ sign
+    return as_float(signed_bits(y) ^ (flips & -(1 << 31)))
 
 
 # -- reduction of angles -----------------------------------------------------------------------
 
+_FAR = 2.0**17
+_MAGIC = 1.5 * 2.0**23
+_PARTS = (1.57079637050628662109375, -4.371138828673793e-08, -1.7151245100058819e-15)  # of pi/2
+
+
+def _reduce_small(a: Term) -> tuple[Term, Term]:
+    """0 <= a < 2**17 as quadrant * pi/2 + r: the quadrant in the low bits of an int32, and r.
+
+    The first step is exact: it leaves a multiple of 2**-24 below 1.
+    """
+    shifted = fma(a, 2.0 / math.pi, _MAGIC)
+    r, n = a, shifted - _MAGIC
+    for part in _PARTS:
+        r = fma(n, -part, r)
+    return signed_bits(shifted), r
+
+
+def _reduce_small_wide(a: Term) -> tuple[Term, Term]:
+    """The same in float64."""
+    x = cast(a, dt.float64)
+    shifted = fma(x, 2.0 / math.pi, _MAGIC_F64)
+    n = shifted - _MAGIC_F64
+    r = fma(n, -_LOW_F64, fma(n, -math.pi / 2, x))
+    return signed_bits(shifted), r
+
+
 _TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A424DD2E0
 _TWO_OVER_PI_BITS = 320
 _MAGIC_F64 = 1.5 * 2.0**52
+_LOW_F64 = 6.123233995736766e-17  # of pi/2
 
 
 def _two_over_pi(start: int | None) -> tuple[float, float]:

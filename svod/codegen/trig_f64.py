@@ -1,11 +1,16 @@
 """Sine, cosine, tangent and arc tangent of float64.
 
-Angles are reduced in integer arithmetic with as many bits of 2/pi as the argument's exponent asks
-for, so the results are right for every finite float64. Reduced angles are pairs of floats, the
-second one carrying what the first one lost by rounding.
+Angles below 2**17 are reduced by pi/2 in three parts. Beyond, integer arithmetic takes as many bits
+of 2/pi as the argument's exponent asks for, so the results are right for every finite float64;
+vectors without such an angle branch over it. Reduced angles are pairs of floats, the second one
+carrying what the first one lost by rounding.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
 
 from svod.codegen.formula import (
     INFINITY,
@@ -16,6 +21,7 @@ from svod.codegen.formula import (
     fma,
     greater_integer,
     horner,
+    rarely,
     sign_bit,
     signed_bits,
     unsigned_bits,
@@ -39,19 +45,21 @@ _TAN_EIGHTH = 0.41421356237309503  # tan(pi/8)
 
 
 def sin(x: Term) -> Term:
-    quadrant, high, low = _reduce(absolute(x))
-    y = _sine_or_cosine(quadrant, high, low)
+    y = _of_angle(absolute(x), partial(_sine_or_cosine, 0))
     return as_float(unsigned_bits(y) ^ sign_bit(x))
 
 
 def cos(x: Term) -> Term:
-    quadrant, high, low = _reduce(absolute(x))
-    return _sine_or_cosine(quadrant + 1, high, low)
+    return _of_angle(absolute(x), partial(_sine_or_cosine, 1))
 
 
 def tan(x: Term) -> Term:
+    y = _of_angle(absolute(x), _tangent)
+    return as_float(unsigned_bits(y) ^ sign_bit(x))
+
+
+def _tangent(quadrant: Term, high: Term, low: Term) -> Term:
     # The quotient of sine and cosine, each a value and its correction.
-    quadrant, high, low = _reduce(absolute(x))
     sine, cosine = _parts(high, low)
     odd = (quadrant & 1).differs(0)
     over, over_low = [where(odd, -c, s) for s, c in zip(sine, cosine, strict=True)]
@@ -59,8 +67,7 @@ def tan(x: Term) -> Term:
     inverse = 1.0 / (under + under_low)
     y = (over + over_low) * inverse
     rest = fma(-y, under, over) + fma(-y, under_low, over_low)
-    y = where(y.equals(0.0), y, fma(rest, inverse, y))
-    return as_float(unsigned_bits(y) ^ sign_bit(x))
+    return where(y.equals(0.0), y, fma(rest, inverse, y))
 
 
 def atan(x: Term) -> Term:
@@ -96,12 +103,11 @@ def _angle(b: Term, a: Term) -> Term:
     return base + (t + fma(t * z, horner(z, _ATAN), rest))
 
 
-def _sine_or_cosine(quadrant: Term, high: Term, low: Term) -> Term:
-    """sin(r + quadrant * pi/2) for the pair r."""
+def _sine_or_cosine(turn: int, quadrant: Term, high: Term, low: Term) -> Term:
+    """sin(r + (quadrant + turn) * pi/2) for the pair r."""
     sine, cosine = _parts(high, low)
-    even = (quadrant & 1).equals(0)
-    y = where(even, sine[0] + sine[1], cosine[0] + cosine[1])
-    return as_float(signed_bits(y) ^ ((quadrant & 2) << 62))
+    y = where((quadrant & 1).equals(turn), sine[0] + sine[1], cosine[0] + cosine[1])
+    return as_float(signed_bits(y) ^ (((quadrant + turn if turn else quadrant) & 2) << 62))
 
 
 def _parts(high: Term, low: Term) -> tuple[tuple[Term, Term], tuple[Term, Term]]:
@@ -115,6 +121,31 @@ def _parts(high: Term, low: Term) -> tuple[tuple[Term, Term], tuple[Term, Term]]
 
 
 # -- reduction of angles -----------------------------------------------------------------------
+
+_FAR = 2.0**17
+_MAGIC = 1.5 * 2.0**52
+_SECOND_PART, _THIRD_PART = 6.123233995707727e-17, 2.9038559739793605e-28  # of pi/2; 36 and 53 bits
+
+
+def _of_angle(a: Term, function: Callable[[Term, Term, Term], Term]) -> Term:
+    """A function of the quadrant and the reduced angle of a >= 0."""
+    return rarely(a >= _FAR, function(*_reduce(a)), function(*_reduce_small(a)))
+
+
+def _reduce_small(a: Term) -> tuple[Term, Term, Term]:
+    """0 <= a < 2**17 as quadrant * pi/2 + r: the quadrant in the low bits, and the pair r.
+
+    The first step is exact: it leaves a multiple of 2**-53 below 1. So is the second product, and
+    the difference of the two where they nearly cancel.
+    """
+    shifted = fma(a, 2.0 / math.pi, _MAGIC)
+    n = shifted - _MAGIC
+    rest = fma(n, -_HALF_PI, a)
+    second = n * _SECOND_PART
+    high = rest - second
+    low = fma(n, -_THIRD_PART, (rest - high) - second)
+    return signed_bits(shifted), high, low
+
 
 _TWO_OVER_PI = int(
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e006492eea"

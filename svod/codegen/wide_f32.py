@@ -18,6 +18,7 @@ from svod.codegen.formula import (
     cast,
     fma,
     horner,
+    rarely,
     sign_bit,
     signed_bits,
     square_root,
@@ -30,11 +31,16 @@ from svod.dtype import types as dt
 
 _MAGIC = 1.5 * 2.0**52  # added to a small float64, rounds it and leaves the integer in the low bits
 _ROOT_HALF = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
+_ROOT_HALF_F32 = 0x3F3504F3
+_NORMAL, _FINITE = 0x00800000, 0x7F000000  # bits of the smallest normal float32; how many follow
 _LN2, _LOG2E = 0.69314718055994530942, 1.44269504088896340736
 
 # (log((1+s)/(1-s))/s - 2) / s**2 for (1+s)/(1-s) in [sqrt(1/2), sqrt(2)]
 _LOG = (0.6666666667586206, 0.3999999559695578, 0.28572112195916066, 0.2217604623933129,
         0.19586410915639843)  # fmt: skip
+# log2((1+s)/(1-s)) / s for the same range
+_LOG2 = (2.885390081790092, 0.9617966733064461, 0.5770835917253568, 0.41167234282357323,
+         0.3407364615738645)  # fmt: skip
 # (2**r - 1) / r for |r| <= 1/2
 _EXP2 = (0.6931472031157344, 0.2402264788009813, 0.05550331853607097, 0.009618439844255184,
          0.0013399132690427164, 0.00015353154796321285)  # fmt: skip
@@ -70,36 +76,75 @@ def atanh(x: Term) -> Term:
 def power(x: Term, y: Term) -> Term:
     """x**y as in C: 1 for y = 0 and for x = 1, whatever the other is."""
     a = absolute(x)
+    wide_y = cast(y, dt.float64)
+    size = _exp2(wide_y * _log2(a))
+    infinite = ~(absolute(y) < INFINITY)
+    unusual = infinite | (unsigned_bits(a) - _NORMAL >= _FINITE)
+    signed = power_sign(x, y, rarely(unusual, _any_power(a, wide_y), size))
+    return rarely(infinite | (unsigned_bits(x) - _NORMAL >= _FINITE), signed, size)
+
+
+def _any_power(a: Term, y: Term) -> Term:
+    """a**y where a may be 0, subnormal, infinite or NaN, and y anything."""
     wide = cast(a, dt.float64)
     exponent, log = _split_log(wide)
     log2 = where(a < INFINITY, fma(log, _LOG2E, exponent), wide)  # a NaN passes on
     log2 = where(a.equals(0.0), -INFINITY, log2)
-    product = where(a.equals(1.0), 0.0, cast(y, dt.float64) * log2)
-    bounded = at_least(-200.0, at_most(200.0, product))
+    product = where(a.equals(1.0), 0.0, y * log2)
+    return where(product.equals(product), _exp2(product), a.like(NAN))
+
+
+def _log2(a: Term) -> Term:
+    """log2(a) in float64 for a normal a, to about 2**-37 of its size."""
+    bits = signed_bits(a) - _ROOT_HALF_F32
+    f = cast(as_float((bits & ((1 << 23) - 1)) + _ROOT_HALF_F32) - 1.0, dt.float64)
+    s = f / (f + 2.0)
+    return fma(s, horner(s * s, _LOG2), cast(bits >> 23, dt.float64))
+
+
+def _exp2(x: Term) -> Term:
+    """2**x of float64, as float32."""
+    bounded = at_least(-200.0, at_most(200.0, x))
     shifted = bounded + _MAGIC
     r = bounded - (shifted - _MAGIC)
     size = fma(horner(r, _EXP2), r, 1.0)
-    size = as_float(signed_bits(size) + (signed_bits(shifted) << 52))
-    result = cast(where(product.equals(product), size, NAN), dt.float32)
-    return power_sign(x, y, result)
+    return cast(as_float(signed_bits(size) + (signed_bits(shifted) << 52)), dt.float32)
 
 
 def remainder(x: Term, y: Term) -> Term:
-    """x - y * trunc(x / y), exactly.
+    """x - y * trunc(x / y), exactly."""
+    a, b = absolute(x), absolute(y)
+    unusual, rest = short_remainder(a, b, 2.0**23)
+    return with_sign(rarely(unusual, _long_remainder(a, b), rest), x)
 
-    Multiples of |y| * 2**shift are taken away for falling shifts: every partial quotient has at
+
+def short_remainder(a: Term, b: Term, limit: float) -> tuple[Term, Term]:
+    """Where a rest takes more than one step, and the rest elsewhere.
+
+    A quotient below ``limit``, of as many bits as a mantissa, is at most one too large once it is
+    rounded and cut. Its multiple of b leaves a multiple of b's last place, smaller than b: exact.
+    """
+    quotient = a / b
+    rest = fma(-truncate(quotient), b, a)
+    rest = where(rest < 0.0, rest + b, rest)
+    return ~((quotient < limit) & (b < INFINITY)), rest
+
+
+def _long_remainder(a: Term, b: Term) -> Term:
+    """The remainder of what is not negative, in float64.
+
+    Multiples of b * 2**shift are taken away for falling shifts: every partial quotient has at
     most 28 bits, and every rest has few enough bits to be exact. A quotient that rounding made
     one too large leaves a small negative rest, which the following steps take back.
     """
-    rest, size = cast(absolute(x), dt.float64), cast(absolute(y), dt.float64)
+    rest, size = cast(a, dt.float64), cast(b, dt.float64)
     inverse = 1.0 / size
     for shift in range(252, -1, -28):
         count = truncate(rest * (inverse * 2.0**-shift))
         rest = fma(-count, size * 2.0**shift, rest)
     rest = where(rest < 0.0, rest + size, rest)
     rest = where(rest >= size, rest - size, rest)
-    result = with_sign(cast(rest, dt.float32), x)
-    return where(absolute(y).equals(INFINITY) & (absolute(x) < INFINITY), x, result)
+    return where(b.equals(INFINITY) & (a < INFINITY), a, cast(rest, dt.float32))
 
 
 def _split_log(x: Term) -> tuple[Term, Term]:

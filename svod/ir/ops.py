@@ -128,7 +128,7 @@ SHL: Final = 97  # past the width gives 0
 SHR: Final = 98  # arithmetic for signed; past the width gives 0 or -1
 FMOD: Final = 99  # float, C remainder: sign of the dividend
 # -- ternary ----------------------------------------------------------------------------------
-WHERE: Final = 100  # src: (condition, a, b)
+WHERE: Final = 100  # src: (condition, a, b). arg "rare" in lowered kernels: seldom a
 FMA: Final = 101  # a*b+c, one rounding
 # -- words of narrow values, in kernels ----------------------------------------------------------
 DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values; arg says of which:

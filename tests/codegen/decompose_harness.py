@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from svod.codegen.decompose import decompose
+from svod.codegen.formula import RARE
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -58,6 +59,16 @@ def lower(
     src, arg = tuple([argument(i, s, lanes) for i, s in enumerate(sources)]), None
     found = decompose(op, dtype.vec(lanes), src, arg, has_parts)
     return make(op, dtype.vec(lanes), src, arg) if found is None else found
+
+
+def usual(root: UOp) -> UOp:
+    """The graph without what kernels branch over."""
+    done: dict[UOp, UOp] = {}
+    for node in root.toposort():
+        src = tuple([done[s] for s in node.src])
+        rare = node.op == O.WHERE and node.arg == RARE
+        done[node] = src[2] if rare else make(node.op, node.dtype, src, node.arg)
+    return done[root]
 
 
 def _element(dtype: DType) -> str:

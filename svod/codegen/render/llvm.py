@@ -12,9 +12,11 @@ from math import gcd
 from typing import Any
 
 from svod.base.errors import CompileError
+from svod.codegen.formula import RARE
 from svod.codegen.linearize import Loop
 from svod.codegen.render.dot import dot_form
 from svod.codegen.render.masks import only_lane
+from svod.codegen.render.rare import behind_branches
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -107,11 +109,13 @@ class LLVMRenderer:
         self.current: dict[UOp, str] = {}  # ACC -> its value now
         self.stream = stream
         self.scratch: list[str] = []
+        self.rare: frozenset[UOp] = frozenset()  # made where a branch needs them
 
     def render(self, name: str, root: Loop, variables: list[str]) -> str:
         """The function's text. ``variables`` are the run-time integers, in the order of vals."""
         self.variables = variables
         self.streamed = False
+        self.rare = behind_branches(root)
         self._items(root)
         body = "\n".join(self.lines)
         head = f"define void @{name}(ptr %bufs, ptr %vals, i64 %core) #0 {{\nentry:\n"
@@ -132,7 +136,7 @@ class LLVMRenderer:
         for item in loop.items:
             if isinstance(item, Loop):
                 self._loop(item)
-            else:
+            elif item not in self.rare:
                 self._node(item)
 
     # -- loops ---------------------------------------------------------------------------------
@@ -251,8 +255,33 @@ class LLVMRenderer:
             self.names[node] = self._dot(node)
         elif op in _FLOAT_PARTS:
             self.names[node] = self._float_parts(node)
+        elif op == O.WHERE and node.arg == RARE and node.src[1] in self.rare:
+            self.names[node] = self._rarely(node)
         else:
             self.names[node] = self._alu(node)
+
+    def _rarely(self, node: UOp) -> str:
+        """A select whose first value is computed only if some lane takes it."""
+        condition, kind = node.src[0], type_name(node.dtype)
+        test, usual = self._value(condition), self._value(node.src[2])
+        lanes = type_name(condition.dtype)
+        some = test
+        if condition.dtype.lanes > 1:
+            name = f"llvm.vector.reduce.or.{_suffix(condition.dtype)}"
+            some = self._emit(self._call(name, "i1", [(lanes, test)]))
+        self.blocks += 1
+        number, before, known = self.blocks, self.block, len(self.names)
+        self.lines.append(f"  br i1 {some}, label %rare{number}, label %usual{number}, !prof !1")
+        self.lines.append(f"rare{number}:")
+        self.block = f"rare{number}"
+        value = self._value(node.src[1])
+        mixed = self._emit(f"select {lanes} {test}, {kind} {value}, {kind} {usual}")
+        while len(self.names) > known:  # nothing behind the branch is known after it
+            self.names.popitem()
+        self.lines.append(f"  br label %usual{number}")
+        self.lines.append(f"usual{number}:")
+        behind, self.block = self.block, f"usual{number}"
+        return self._emit(f"phi {kind} [ {usual}, %{before} ], [ {mixed}, %{behind} ]")
 
     def _variable(self, node: UOp) -> str:
         if node.arg.name == "core_id":
@@ -649,7 +678,9 @@ def _zero(kind: str) -> str:
     return "0.0" if kind in ("float", "double", "half") else "0"
 
 
+SELDOM = '!1 = !{ !"branch_weights", i32 1, i32 2000 }'
 ATTRIBUTES = 'attributes #0 = { nounwind "no-trapping-math"="true" }\n!0 = !{ i32 1 }\n'
+ATTRIBUTES += SELDOM + "\n"
 
 
 def module(functions: list[str], declarations: set[str]) -> str:

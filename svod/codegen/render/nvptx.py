@@ -17,12 +17,14 @@ from svod.codegen.linearize import Loop
 from svod.codegen.render.attention import emit_attention
 from svod.codegen.render.boxes import Boxes
 from svod.codegen.render.llvm import (
+    SELDOM,
     LLVMRenderer,
     _memory_type,
     _zero,
     factor_of,
     type_name,
 )
+from svod.codegen.render.rare import behind_branches
 from svod.codegen.render.tiles import emit_tile
 from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
 from svod.dtype import types as dt
@@ -78,6 +80,7 @@ class NvptxRenderer(LLVMRenderer):
                 unit = node.arg[1].partition(".")[0]
                 if unit in _FED:
                     begin_fed(self, _FED[unit](self, node))
+        self.rare = behind_branches(root)
         self._items(root)
         parameters = [
             f"{GLOBAL} noalias {'' if s in self._written else 'readonly '}%p{s}" for s in slots
@@ -532,7 +535,7 @@ def _nodes(loop: Loop) -> Iterator[UOp]:
 def nvptx_module(functions: list[str], shared: list[str], declarations: set[str]) -> str:
     """Kernels as one module."""
     head = 'target triple = "nvptx64-nvidia-cuda"'
-    return "\n".join([head, *shared, *functions, *sorted(declarations), "!0 = !{}", ""])
+    return "\n".join([head, *shared, *functions, *sorted(declarations), "!0 = !{}", SELDOM, ""])
 
 
 def _power_of_two(value: int) -> int:

@@ -59,6 +59,7 @@ _FORMS: Final[dict[int, tuple[str | None, ...]]] = {
     O.MOD: ("trunc", "nonneg"),
     O.SHL: ("inrange",),
     O.SHR: ("inrange",),
+    O.WHERE: (None, "rare"),
 }
 LOWERED: Final[Table] = {
     **COPIED,
