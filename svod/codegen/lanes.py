@@ -24,11 +24,11 @@ def is_lane(node: UOp) -> bool:
     return node.op == O.RANGE and node.arg.kind is AxisKind.LANE
 
 
-def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
+def vectorize(sink: UOp, vector_bytes: int = 0, has_masks: bool = False) -> UOp:
     """The kernel with vector values and no LANE ranges.
 
     With registers of a known size, loads and stores that jump from lane to lane become vector
-    accesses and shuffles where that is possible.
+    accesses and shuffles where that is possible; with masks, those of parts of registers too.
     """
     done: dict[UOp, UOp] = {}
 
@@ -39,12 +39,13 @@ def vectorize(sink: UOp, vector_bytes: int = 0) -> UOp:
         return done[value]
 
     order = sink.toposort()
-    shuffled = ShuffledLoads(order if vector_bytes else (), vector_bytes, vector_value)
+    shuffled = ShuffledLoads(order if vector_bytes else (), vector_bytes, has_masks, vector_value)
     for node in order:
         done[node] = shuffled.vector(node) or _vector_form(node, done)
     if not vector_bytes:
         return done[sink]
-    return make(O.SINK, dt.void, tuple(shuffled_stores(sink.src, done, vector_bytes, vector_value)))
+    stores = shuffled_stores(sink.src, done, vector_bytes, has_masks, vector_value)
+    return make(O.SINK, dt.void, tuple(stores))
 
 
 def broadcast(node: UOp, lanes: int) -> UOp:

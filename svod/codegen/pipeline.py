@@ -64,7 +64,7 @@ def _optimize(kernel: UOp, choices: Choices) -> UOp:
 
 @wraps(vectorize)
 def _vectorize(kernel: UOp, choices: Choices) -> UOp:
-    return vectorize(kernel, choices.machine.vector_bytes)
+    return vectorize(kernel, choices.machine.vector_bytes, choices.machine.has_masks)
 
 
 @wraps(lower)

@@ -63,9 +63,13 @@ class ShuffledLoads:
     """
 
     def __init__(
-        self, order: Iterable[UOp], vector_bytes: int, vector_value: Callable[[UOp], UOp]
+        self,
+        order: Iterable[UOp],
+        vector_bytes: int,
+        has_masks: bool,
+        vector_value: Callable[[UOp], UOp],
     ) -> None:
-        self._made = _Made(vector_bytes, vector_value)
+        self._made = _Made(vector_bytes, has_masks, vector_value)
         self._near: dict[UOp, tuple[list[_Jump], UOp]] = {}
         self._far: dict[UOp, list[_Jump]] = {}
         near: dict[tuple[object, ...], tuple[list[_Jump], UOp]] = {}
@@ -152,8 +156,10 @@ def at(value: UOp, places: dict[UOp, UOp]) -> UOp:
 class _Made:
     """Vectors made so far."""
 
-    def __init__(self, vector_bytes: int, vector_value: Callable[[UOp], UOp]) -> None:
-        self.vector_bytes, self.vector_value = vector_bytes, vector_value
+    def __init__(
+        self, vector_bytes: int, has_masks: bool, vector_value: Callable[[UOp], UOp]
+    ) -> None:
+        self.vector_bytes, self.has_masks, self.vector_value = vector_bytes, has_masks, vector_value
         self.vectors: dict[UOp, UOp] = {}
 
     def _width(self, jump: _Jump) -> int:
@@ -226,6 +232,7 @@ class _Made:
                     [self._row(jumps[0], run, first + i, width) for i in range(width)]
                 )
                 for part, column in zip(parts, columns, strict=False):
+                    assert column is not None
                     part.append(column)
             for start, part in zip(run, parts, strict=True):
                 self.vectors[by_start[start].load] = joined(part)
@@ -235,15 +242,17 @@ class _Made:
         gate = at(jump.gate, {jump.lane: num(lane)})
         if gate is FALSE:
             return const(0, jump.load.dtype.vec(width))
-        place = make(O.RANGE, dt.index, (num(len(run)),), RangeArg(POSITION + 1, AxisKind.LANE))
-        steps = mul(place, elements_of(jump.load.src[0]))
-        offset = add(add(jump.base, num(jump.step * lane + run[0])), steps)
+        unit = elements_of(jump.load.src[0])
+        is_masked = self.has_masks and unit == 1 and len(run) & (len(run) - 1)
+        size = width if is_masked else len(run)
+        place = make(O.RANGE, dt.index, (num(size),), RangeArg(POSITION + 1, AxisKind.LANE))
+        if is_masked:
+            gate = and_(gate, lt(place, len(run)))
+        offset = add(add(jump.base, num(jump.step * lane + run[0])), mul(place, unit))
         row = self._load(jump, offset, gate)
-        return (
-            row
-            if len(run) == width
-            else shuffle((row,), [*range(len(run)), *[-1] * (width - len(run))])
-        )
+        if size == width:
+            return row
+        return shuffle((row,), [*range(len(run)), *[-1] * (width - len(run))])
 
 
 def _either(a: UOp, b: UOp) -> UOp:
@@ -278,13 +287,15 @@ def joined(vectors: list[UOp]) -> UOp:
     return vectors[0]
 
 
-def transposed(rows: list[UOp]) -> list[UOp]:
+def transposed(rows: Sequence[UOp | None]) -> Sequence[UOp | None]:
     """The columns of a square of vectors: each step moves one bit of the row number into the lanes.
 
-    The bits below 16 bytes are moved by interleaving two rows, those above by whole groups.
+    The bits below 16 bytes are moved by interleaving two rows, those above by whole groups. The
+    places of rows that do not exist may hold anything.
     """
     size = len(rows)
-    group = min(size, max(1, GROUP_BYTES // rows[0].dtype.scalar.itemsize))
+    itemsize = next(r for r in rows if r is not None).dtype.scalar.itemsize
+    group = min(size, max(1, GROUP_BYTES // itemsize))
     low, bits = group.bit_length() - 1, size.bit_length() - 1
     for bit in range(low - 1, -1, -1):
         halves = [
@@ -314,11 +325,26 @@ def _interleaved(position: int, half: int, size: int) -> int:
     return (position >> 1) + half + (size if position & 1 else 0)
 
 
-def _exchanged(rows: list[UOp], bit: int, halves: list[list[int]]) -> list[UOp]:
+def _exchanged(
+    rows: Sequence[UOp | None], bit: int, halves: list[list[int]]
+) -> Sequence[UOp | None]:
     """Rows that differ in one bit of their number, combined in two ways."""
     found = list(rows)
     for i in range(len(rows)):
-        if not i >> bit & 1:
-            pair = rows[i], rows[i | 1 << bit]
-            found[i], found[i | 1 << bit] = [shuffle(pair, lanes) for lanes in halves]
+        first, second = rows[i], rows[i | 1 << bit]
+        if i >> bit & 1 or (first is None and second is None):
+            continue
+        for place, lanes in zip((i, i | 1 << bit), halves, strict=True):
+            found[place] = _pair(first, second, lanes)
     return found
+
+
+def _pair(first: UOp | None, second: UOp | None, lanes: list[int]) -> UOp:
+    """Lanes of two vectors, of which one may not exist."""
+    if first is not None and second is not None:
+        return shuffle((first, second), lanes)
+    size = len(lanes)
+    if first is not None:
+        return shuffle((first,), [lane if lane < size else -1 for lane in lanes])
+    assert second is not None
+    return shuffle((second,), [lane - size if lane >= size else -1 for lane in lanes])

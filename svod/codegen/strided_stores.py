@@ -51,6 +51,7 @@ def shuffled_stores(
     ends: Sequence[UOp],
     done: dict[UOp, UOp],
     vector_bytes: int,
+    has_masks: bool,
     vector_value: Callable[[UOp], UOp],
 ) -> list[UOp]:
     """The ends of a kernel as vectors, with stores that jump replaced where memory is filled."""
@@ -71,7 +72,7 @@ def shuffled_stores(
             if run[0].step <= MAX_STEP:
                 stores = _interleaved(run, values)
             else:
-                stores = _transposed(run, values, vector_bytes)
+                stores = _transposed(run, values, vector_bytes, has_masks)
             for jump in run:
                 found[jump.position] = []
             for place, vector in stores:
@@ -159,7 +160,9 @@ def _interleaved(run: list[_Jump], values: list[UOp]) -> list[tuple[UOp, UOp]]:
     return stores
 
 
-def _transposed(run: list[_Jump], values: list[UOp], vector_bytes: int) -> list[tuple[UOp, UOp]]:
+def _transposed(
+    run: list[_Jump], values: list[UOp], vector_bytes: int, has_masks: bool
+) -> list[tuple[UOp, UOp]]:
     """Blocks of as many lanes as a register has, and as many columns."""
     lanes = extent(run[0].lane)
     side = min(lanes, vector_bytes // values[0].dtype.scalar.itemsize)
@@ -167,15 +170,20 @@ def _transposed(run: list[_Jump], values: list[UOp], vector_bytes: int) -> list[
         side *= 2
     stores = []
     for first in range(0, lanes, side):
-        columns = [_cut(v, first, side) for v in values]
-        columns += [columns[0]] * (side - len(columns))
+        columns: list[UOp | None] = [_cut(v, first, side) for v in values]
+        columns += [None] * (side - len(columns))
         for lane, row in enumerate(transposed(columns)[: lanes - first], first):
             gate = at(run[0].gate, {run[0].lane: num(lane)})
             if gate is FALSE:
                 continue
-            vector = row if len(run) == side else shuffle((row,), range(len(run)))
-            place = add(_counter(len(run)), num(lane * run[0].step))
-            stores.append((_index(run[0], place, gate), vector))
+            assert row is not None
+            place = _counter(len(run))
+            if len(run) & (len(run) - 1) and has_masks:
+                place = _counter(side)
+                gate = and_(gate, lt(place, len(run)))
+            elif len(run) < side:
+                row = shuffle((row,), range(len(run)))
+            stores.append((_index(run[0], add(place, num(lane * run[0].step)), gate), row))
     return stores
 
 

@@ -16,6 +16,7 @@ left of that axis. Loops that opts made are named by their position, counted fro
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
     WINDOW(axis, n)        or which packs the lines that a window reads for n panels
+    IMAGE(axis)            an image that rows read through a window is copied with its borders
     SWEEP(axis, n)         sums down n columns wait in scratch memory while rows are read whole
     STRIP(axis, n)         UPCAST of rows that are packed too, for all panels of a block
     MOVE(position, to)     a loop goes outside the one at another position
@@ -37,6 +38,7 @@ from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import group_depth, stage_columns
 from svod.optimize.depth import cut_depth, depth_refusal
 from svod.optimize.graph import evaluations, extent, renumber, stride
+from svod.optimize.images import stage_image
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
 from svod.optimize.rows import keep_rows
@@ -186,6 +188,9 @@ class Nest:
             return f"{opt.name} does not go with DEPTH"
         if opt.name == "KEEP":
             return "" if keep_rows(self.sink) is not self.sink else "there is nothing to keep"
+        if opt.name == "IMAGE":
+            fits = stage_image(self.sink) is not None
+            return "" if fits else "IMAGE takes rows after STAGE that read an image with borders"
         if opt.amount < 1:
             return "the amount is below one"
         if opt.name == "SWEEP":
@@ -389,6 +394,13 @@ def _strip(nest: Nest, opt: Opt) -> None:
     nest._find_loops(nest.loops)
 
 
+def _image(nest: Nest, opt: Opt) -> None:
+    staged = stage_image(nest.sink)
+    assert staged is not None
+    nest.sink = staged
+    nest._find_loops(nest.loops)
+
+
 def _sweep(nest: Nest, opt: Opt) -> None:
     nest.sink = sweep_columns(nest.sink, opt.amount, nest.machine)
     nest._find_loops(nest.loops)
@@ -441,6 +453,7 @@ _ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
     "TILE": _tile,
     "STAGE": _stage,
     "WINDOW": _stage,
+    "IMAGE": _image,
     "SWEEP": _sweep,
     "STRIP": _strip,
     "MOVE": _move,

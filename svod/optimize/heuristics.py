@@ -11,6 +11,7 @@ from math import prod
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, depth_first
+from svod.optimize.across import choose_across
 from svod.optimize.actions import MAX_COPIES, Nest, merge_adjacent
 from svod.optimize.band_choice import choose_bands
 from svod.optimize.columns import choose_sweep
@@ -43,13 +44,20 @@ def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
     """Choose and apply opts."""
     nest = Nest(merge_adjacent(sink), machine)
     if machine.vector_bytes and len(sink.src) == 1:
-        staged = choose_window(nest.sink, machine) or choose_contraction(nest.sink, machine)
-        if staged:
+        if staged := _staged(nest.sink, machine):
             nest.apply(*staged)
         elif not choose_bands(nest):
             choose_plain(nest)
     choose_threads(nest)
     return renumber(nest.sink), tuple(nest.opts)
+
+
+def _staged(sink: UOp, machine: Machine) -> list[Opt]:
+    """The plan of a contraction whose operands are packed; empty for other kernels."""
+    for choose in (choose_across, choose_window, choose_contraction):
+        if opts := choose(sink, machine):
+            return opts
+    return []
 
 
 class _Shape:

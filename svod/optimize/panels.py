@@ -10,6 +10,7 @@ from math import prod
 
 from svod.ir import ops as O
 from svod.ir.node import UOp
+from svod.optimize.across import choose_across, panels_across
 from svod.optimize.actions import merge_adjacent
 from svod.optimize.contraction import (
     MIN_COLUMNS,
@@ -25,9 +26,15 @@ from svod.optimize.graph import extent, stride
 from svod.optimize.machine import Machine
 
 
-def panel_columns(sink: UOp, machine: Machine) -> tuple[int, int]:
-    """Which argument a contraction would best read in panels, and how wide; (-1, 0) for none."""
+def panel_columns(sink: UOp, machine: Machine) -> list[tuple[int, int]]:
+    """The arguments that a contraction would best read in panels, and how wide, best first."""
     sink = merge_adjacent(sink)
+    found = (_panels_along(sink, machine), panels_across(sink, machine))
+    return [(slot, tile) for slot, tile in found if tile]
+
+
+def _panels_along(sink: UOp, machine: Machine) -> tuple[int, int]:
+    """The operand that moves with the output's last axis; (-1, 0) where it is not only read."""
     found = find_contraction(sink)
     if found is None or not machine.vector_bytes:
         return -1, 0
@@ -48,7 +55,7 @@ def panel_columns(sink: UOp, machine: Machine) -> tuple[int, int]:
 def reads_panels(sink: UOp, machine: Machine) -> bool:
     """Whether a kernel is a contraction that reads packed memory in place."""
     sink = merge_adjacent(sink)
-    opts = choose_contraction(sink, machine)
+    opts = choose_across(sink, machine) or choose_contraction(sink, machine)
     if [opt.name for opt in opts[:2]] != ["TILE", "STAGE"]:
         return False
     axis, tile, block = opts[0].axis, opts[0].amount, opts[1].amount

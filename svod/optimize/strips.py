@@ -28,7 +28,7 @@ FIRST_LOCAL = 16  # number of the first scratch memory of a strip
 def strip_refusal(sink: UOp, r: UOp, copies: int) -> str:
     """Why the rows along r cannot be packed in strips; empty where they can."""
     for end in sink.src:
-        operand = _operand(end)
+        operand = row_operand(end)
         if r not in end.src[1:]:
             continue
         if operand is None or r not in operand.ranges:
@@ -43,7 +43,7 @@ def stage_rows(sink: UOp) -> UOp:
     """Every store's row operand read from a packed strip."""
     ends = []
     for number, end in enumerate(sink.src):
-        operand = _operand(end)
+        operand = row_operand(end)
         if operand is None or operand.op == O.CONST:
             ends.append(end)
             continue
@@ -59,7 +59,7 @@ def stage_rows(sink: UOp) -> UOp:
     return make(O.SINK, dt.void, tuple(ends))
 
 
-def _operand(end: UOp) -> UOp | None:
+def row_operand(end: UOp) -> UOp | None:
     """The operand of the contraction that is the same for all lanes."""
     sums = [n for n in end.toposort() if n.op == O.REDUCE and not is_offset(n)]
     if len(sums) != 1 or sums[0].src[0].op not in (O.MUL, O.DOT):

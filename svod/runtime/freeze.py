@@ -20,6 +20,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, ParamArg, RangeArg
+from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp, is_symbolic, make, substitute
 from svod.ir.symbolic import TRUE, num
 from svod.optimize.panels import panel_columns, reads_panels
@@ -29,6 +30,8 @@ from svod.runtime.config import PrepareConfig, Strategy
 from svod.runtime.effects import effect_of
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult, create_schedule, device_of
 from svod.schedule.views import source_indices
+
+COMPILE_BYTES = 32 << 20  # packed in one way, from which compiling that way is quicker than NumPy
 
 Memory: TypeAlias = tuple[int, int, int, object]  # storage, offset, size, dtype
 
@@ -41,6 +44,15 @@ class Packing:
     body: UOp
     pack: UOp  # the kernel that fills argument 0 from argument 1
     size: int  # elements of the packed memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Packed memory, what it is made of, and how."""
+
+    node: UOp
+    source: Buffer
+    pack: UOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +131,7 @@ def _pack(
     if chosen.strategy is Strategy.NONE or chosen.opts is not None or not knobs.optimize:
         return {}
     known: dict[tuple[UOp, frozenset[int]], Packing | None] = {}
-    places: dict[tuple[Memory, UOp], UOp] = {}  # packed memory by its source and packing
-    sources: dict[UOp, Buffer] = {}
-    calls: list[UOp] = []
+    places: dict[tuple[Memory, UOp], _Place] = {}  # by source and packing
     lists: dict[int, tuple[list[Buffer], list[int]]] = {}
     for item in schedule.items:
         slots = frozenset([i for i, node in enumerate(item.buffer_ids) if node in frozen])
@@ -135,25 +145,16 @@ def _pack(
             continue
         if id(item.buffers) not in lists:
             source = item.buffers[found.slot]
-            where = places.get((_memory(source), found.pack))
-            if where is None:
-                where = B.new_buffer(found.size, source.dtype, source.device)
-                given = B.new_buffer(source.size, source.dtype, source.device, source)
-                sources[given] = source
-                places[_memory(source), found.pack] = where
-                call = make(O.CALL, dt.void, (found.pack, where, given))
-                calls.append(make(O.AFTER, where.dtype, (where, call)))
+            key_of_place = _memory(source), found.pack
+            if key_of_place not in places:
+                node = B.new_buffer(found.size, source.dtype, source.device)
+                places[key_of_place] = _Place(node, source, found.pack)
             ids = list(item.buffer_ids)
-            ids[found.slot] = where.sn
+            ids[found.slot] = places[key_of_place].node.sn
             lists[id(item.buffers)] = list(item.buffers), ids
-    if not calls:
+    if not places:
         return {}
-    filled = create_schedule(
-        make(O.SINK, dt.void, tuple(calls)), {n.sn: b for n, b in sources.items()}
-    )
-    memory = {node: filled.buffers[node.sn] for node in places.values()}
-    _run(filled, config)
-    packed = {node.sn: buffer for node, buffer in memory.items()}
+    packed = _filled(list(places.values()), config)
     for item in schedule.items:
         if id(item.buffers) in lists:
             slots = frozenset([i for i, node in enumerate(item.buffer_ids) if node in frozen])
@@ -165,10 +166,40 @@ def _pack(
     return packed
 
 
-def _run(schedule: ScheduleResult, config: PrepareConfig) -> None:
+def _filled(places: Sequence[_Place], config: PrepareConfig) -> dict[int, Buffer]:
+    """Packed memory by node id. What is packed in one way is little or much: NumPy is slower than
+    a kernel, but there is nothing to compile."""
     from svod.runtime.prepare import prepare_plan
 
-    prepare_plan(schedule, config).execute()
+    nbytes: dict[UOp, int] = {}
+    for place in places:
+        nbytes[place.pack] = nbytes.get(place.pack, 0) + place.source.nbytes
+    found: dict[int, Buffer] = {}
+    sources: dict[int, Buffer] = {}
+    calls: list[UOp] = []
+    for place in places:
+        if nbytes[place.pack] <= COMPILE_BYTES:
+            found[place.node.sn] = _packed_by_numpy(place)
+            continue
+        source = place.source
+        given = B.new_buffer(source.size, source.dtype, source.device, source)
+        sources[given.sn] = source
+        call = make(O.CALL, dt.void, (place.pack, place.node, given))
+        calls.append(make(O.AFTER, place.node.dtype, (place.node, call)))
+    if calls:
+        schedule = create_schedule(make(O.SINK, dt.void, tuple(calls)), sources)
+        prepare_plan(schedule, config).execute()
+        found |= {p.node.sn: schedule.buffers[p.node.sn] for p in places if p.node.sn not in found}
+    return found
+
+
+def _packed_by_numpy(place: _Place) -> Buffer:
+    (store,) = place.pack.src
+    (given,) = [n for n in store.src[1].toposort() if n.op == O.PARAM]
+    values = place.source.numpy().reshape(given.shape)
+    packed = Buffer.new(place.source.device, prod(store.src[1].shape), place.source.dtype)
+    packed.copyin(evaluate(store.src[1], {given: values}))
+    return packed
 
 
 def find_packing(item: ScheduleItem, slots: Collection[int]) -> Packing | None:
@@ -177,14 +208,14 @@ def find_packing(item: ScheduleItem, slots: Collection[int]) -> Packing | None:
     if effect_of(body).op != O.SINK or item.variables:
         return None
     machine = optimizer_machine(device_of(item.buffers))
-    columns, tile = panel_columns(plain_loops(body, machine), machine)
-    if columns not in slots or not tile:
-        return None
-    operand = _operand(body, columns)
-    if operand is None or _reads_apart(body, operand.node, columns):
-        return None
-    packing = _packing(body, operand, columns, tile)
-    return packing if reads_panels(plain_loops(packing.body, machine), machine) else None
+    for columns, tile in panel_columns(plain_loops(body, machine), machine):
+        operand = _operand(body, columns) if columns in slots else None
+        if operand is None or _reads_apart(body, operand.node, columns):
+            continue
+        packing = _packing(body, operand, columns, tile)
+        if reads_panels(plain_loops(packing.body, machine), machine):
+            return packing
+    return None
 
 
 @dataclass(frozen=True, slots=True)

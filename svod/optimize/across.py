@@ -1,0 +1,189 @@
+"""Products whose lanes go along the rows of the output, across its memory.
+
+In: a contraction whose row operand lies in packed panels (frozen weights: svod.runtime.freeze), or
+could. Out: the plan that reads them as columns. What moves with the output's last axes is then
+broadcast, one value for all lanes: places of an image need not fill vectors, its borders are copied
+once (svod.optimize.images), and a tile is turned in registers when it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from svod.ir import ops as O
+from svod.ir.node import UOp
+from svod.optimize.contraction import (
+    FMA_LATENCY,
+    MIN_COLUMNS,
+    MIN_DEPTH,
+    MIN_ROWS,
+    PACK_CYCLES,
+    SCRATCH_LIMIT,
+    Contraction,
+    choose_contraction,
+    find_contraction,
+    joined_columns,
+    packed_width,
+)
+from svod.optimize.graph import extent, stride
+from svod.optimize.images import find_image
+from svod.optimize.machine import Machine
+from svod.optimize.opts import Opt
+from svod.optimize.windows import choose_window, find_window
+
+VECTORS = (1, 2)  # of a panel
+MAX_ACCUMULATORS = 28  # of 32 registers: the broadcast operand comes from memory
+STEP_CYCLES = 0.25  # of a step along the depth, beside its multiply-adds
+CODE_SHARE = 0.0007  # of the cycles, that one more accumulator must be worth: code takes time too
+TURN_CYCLES = 120  # to turn and store one vector of lanes over the places of a line
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What is in registers at once, and what one vector of outputs then takes."""
+
+    vectors: int
+    lines: int  # along the second last axis of the output
+    places: int  # along the last one
+    cycles: float
+
+
+def choose_across(sink: UOp, machine: Machine) -> list[Opt]:
+    """The plan over rows that lie in panels; empty where they do not."""
+    turned = _turned(sink, machine)
+    if turned is None:
+        return []
+    joined = joined_columns(sink.src[0], turned)
+    width = machine.lanes(max(4, turned.columns.dtype.itemsize))
+    tile = _panel_width(turned, joined)
+    if not tile or tile % width or tile // width not in VECTORS:
+        return []
+    best = _best_tile(turned, (tile // width,), machine)
+    column, (*outer, last) = joined[-1].arg.id, turned.m
+    opts = [Opt("TILE", column, tile), Opt("STAGE", column, 1)]
+    if not _is_plain(turned.rows):
+        opts.append(Opt("IMAGE", last.arg.id))
+    if best.places > 1:
+        opts.append(Opt("UPCAST", last.arg.id, best.places))
+    if best.lines > 1:
+        opts.append(Opt("UPCAST", outer[-1].arg.id, best.lines))
+    return opts
+
+
+def panels_across(sink: UOp, machine: Machine) -> tuple[int, int]:
+    """The argument that is best read as columns though it gives rows, and the width of its panels;
+    (-1, 0) where lanes along the output's last axis are as good."""
+    turned = _turned(sink, machine)
+    if turned is None or len(turned.n) != 1 or turned.columns.src[0].src[0].op != O.PARAM:
+        return -1, 0
+    best = _best_tile(turned, VECTORS, machine)
+    width = machine.lanes(turned.columns.dtype.itemsize)
+    if extent(turned.n[0]) <= best.vectors * width or best.cycles >= _cycles_along(sink, machine):
+        return -1, 0
+    return turned.columns.src[0].src[0].arg.slot, best.vectors * width
+
+
+def _turned(sink: UOp, machine: Machine) -> Contraction | None:
+    """The contraction with rows as columns, where both operands can be read as that needs."""
+    found = find_contraction(sink) if machine.vector_bytes else None
+    if found is None or not found.m or found.reduction.src[0].op != O.MUL:
+        return None
+    turned = find_contraction(sink, found.m[-1].arg.id)
+    if turned is None or turned.columns is not found.rows or not turned.m:
+        return None
+    last = sink.src[0].src[-1]
+    if turned.m[-1] is not last or stride(sink.src[0].src[0].src[0], last) != 1:
+        return None
+    if not _is_plain(turned.columns) or turned.columns.dtype.itemsize < 4:
+        return None
+    if prod(map(extent, turned.m)) < MIN_ROWS or prod(map(extent, turned.n)) < MIN_COLUMNS:
+        return None
+    if prod(map(extent, turned.k)) < MIN_DEPTH:
+        return None
+    if not _is_plain(turned.rows):
+        image = find_image(turned.rows, turned.m, turned.k)
+        if image is None or image.nbytes() > SCRATCH_LIMIT:
+            return None
+    return turned
+
+
+def _is_plain(operand: UOp) -> bool:
+    """Whether an operand is only read, all of it."""
+    return operand.op == O.LOAD and len(operand.src[0].src) == 2
+
+
+def _panel_width(found: Contraction, joined: list[UOp]) -> int:
+    """Columns of the panels that the column operand lies in; 0 for none."""
+    if len(joined) == 1:
+        return packed_width(found.columns, joined[0])
+    steps = [stride(found.columns.src[0], r) for r in joined]
+    size = extent(joined[-1])
+    return size if steps == [prod(map(extent, found.k)) * size, 1] else 0
+
+
+def _best_tile(found: Contraction, vectors: tuple[int, ...], machine: Machine) -> Tile:
+    """The tile that takes the fewest cycles; a larger one must be worth its code."""
+    width = machine.lanes(max(4, found.columns.dtype.itemsize))
+    most = MAX_ACCUMULATORS if machine.registers >= 32 else MAX_ACCUMULATORS // 2 - 2
+    last = extent(found.m[-1])
+    second = extent(found.m[-2]) if len(found.m) > 1 else 1
+    tiles = [
+        Tile(count, lines, places, _tile_cycles(found, count, lines, places, width))
+        for count in vectors
+        for places in range(1, min(most // count, last, width) + 1)
+        for lines in range(1, min(most // (count * places), second) + 1)
+        if count * _side_by_side(last, places) * _side_by_side(second, lines) <= most
+    ]
+    return min(tiles, key=lambda t: t.cycles * (1 + CODE_SHARE * t.vectors * t.lines * t.places))
+
+
+def _tile_cycles(found: Contraction, count: int, lines: int, places: int, width: int) -> float:
+    """Cycles of one vector of outputs, of all pieces together."""
+    columns, depth = prod(map(extent, found.n)), prod(map(extent, found.k))
+    last = extent(found.m[-1])
+    second = extent(found.m[-2]) if len(found.m) > 1 else 1
+    total = 0.0
+    for along, times in _pieces(last, places):
+        for down, again in _pieces(second, lines):
+            step = max(count * along * down + STEP_CYCLES, FMA_LATENCY)
+            total += times * again * (depth * step + count * down * TURN_CYCLES)
+    panels = -(-columns // (count * width))
+    return total * panels * width / (columns * last * second)
+
+
+def _pieces(size: int, step: int) -> list[tuple[int, int]]:
+    """An axis in steps: the sizes of its pieces, and how many there are of each."""
+    whole, rest = divmod(size, step)
+    return [(step, whole)] + ([(rest, 1)] if rest else [])
+
+
+def _side_by_side(size: int, step: int) -> int:
+    """Steps of an axis in registers at once: one whole piece and a rest have no loop between."""
+    return size if size < 2 * step else step
+
+
+def _cycles_along(sink: UOp, machine: Machine) -> float:
+    """Of one vector of outputs with lanes along the output's last axis."""
+    found = find_contraction(sink)
+    assert found is not None
+    opts = choose_window(sink, machine)
+    columns = prod(map(extent, joined_columns(sink.src[0], found)))
+    positions, packing = columns, 2 * PACK_CYCLES
+    if opts:
+        window = find_window(sink)
+        assert window is not None
+        positions, packing = window.positions(), 0
+    else:
+        opts = choose_contraction(sink, machine)
+    amounts = {opt.name: opt.amount for opt in opts}
+    width = machine.lanes(max(4, found.columns.dtype.itemsize))
+    tile = amounts.get("TILE", width)
+    rows = prod(map(extent, found.m))
+    copies = amounts.get("UPCAST", amounts.get("STRIP", 1))
+    work = copies * tile // width
+    depth = prod(map(extent, found.k))
+    padded = -(-positions // tile) * tile / columns * (-(-rows // copies) * copies / rows)
+    if not opts or _is_plain(found.columns):
+        packing //= 2
+    return depth * (padded * (work + STEP_CYCLES) / work + packing / rows)
