@@ -146,6 +146,8 @@ BINARY_OPS: Final = frozenset(range(80, 100))
 COMPARE: Final = frozenset({LT, LE, EQ, NE})
 TERNARY: Final = frozenset({WHERE, FMA})
 ALU: Final = UNARY | BINARY_OPS | TERNARY
+# Functions that take dozens of instructions.
+HEAVY: Final = frozenset(range(EXP, ERF + 1)) | frozenset(range(EXPM1, ATANH + 1)) | {POW}
 ELEMENTWISE: Final = ALU | {CAST, BITCAST, DOT, LDEXP, EXPONENT, SIGNIFICAND}
 COMMUTATIVE: Final = frozenset({ADD, MUL, MAX, MIN, EQ, NE, AND, OR, XOR})
 REDUCTIONS: Final = frozenset({ADD, MUL, MAX, MIN, AND, OR, XOR})

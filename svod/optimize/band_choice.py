@@ -11,7 +11,6 @@ from svod.optimize.bands import WIDEST_PASS, find_chain
 from svod.optimize.contraction import SCRATCH_LIMIT, find_contraction
 from svod.optimize.graph import extent, stride
 from svod.optimize.opts import Opt
-from svod.optimize.rows import HEAVY
 
 ROWS = 16  # of a band: two tiles of eight, and little work past the end of a causal row
 BAND_BYTES = 512 << 10  # of scores: half of a second cache
@@ -78,7 +77,7 @@ def _choose_dots(nest: Nest, rows: list[UOp], column: UOp, depth: list[UOp]) -> 
 def _choose_pass(nest: Nest, part: Nest) -> None:
     """Lanes along the rows, as wide as the work on each element allows."""
     nodes = part.sink.toposort()
-    heavy = sum([n.op in HEAVY for n in nodes])
+    heavy = sum([n.op in O.HEAVY for n in nodes])
     end = part.sink.src[0]
     for node in nodes:
         if node.op == O.REDUCE:

@@ -19,7 +19,6 @@ from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import ZERO, add, idiv, mul, num, sub, terms_of
 from svod.optimize.graph import extent, replace_all, stride
-from svod.optimize.rows import HEAVY
 
 MEMORY_NUMBER = 200  # of the first band memory; panels and kept rows have lower ones
 WIDEST_PASS = 32  # lanes of a pass over a row, at most
@@ -244,7 +243,7 @@ class _Builder:
         """Keep what a pass along the row reads, unless it is read from memory already."""
         value, own = node.src
         has_work = any(n.op == O.REDUCE and own in n.ranges for n in value.toposort())
-        heavy = any(n.op in HEAVY and own in n.ranges for n in value.toposort())
+        heavy = any(n.op in O.HEAVY and own in n.ranges for n in value.toposort())
         if not has_work and not heavy:
             return {}
         if not self.bands.stages:

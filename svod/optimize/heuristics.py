@@ -19,7 +19,7 @@ from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.machine import MAX_STEP, MIN_RUN, Machine
 from svod.optimize.opts import Opt
-from svod.optimize.rows import HEAVY, keep_rows
+from svod.optimize.rows import keep_rows
 from svod.optimize.stacks import stacked_axes
 from svod.optimize.windows import choose_window
 
@@ -235,7 +235,7 @@ def _finish(nest: Nest, shape: _Shape, own: dict[UOp, UOp], tile: _Tile) -> bool
     after = set(shape.store.toposort()) - set(total.toposort())
     column = shape.outputs[-1]
     width = nest.machine.lanes(shape.itemsize)
-    if not any(n.op in HEAVY for n in after) or stride(shape.store.src[0], column) != 1:
+    if not any(n.op in O.HEAVY for n in after) or stride(shape.store.src[0], column) != 1:
         return False
     rows = prod([extent(r) for r in shape.outputs[:-1] if r in total.ranges])
     opt = Opt("FINISH", column.arg.id, width)
@@ -296,7 +296,7 @@ def _crossed_depth(shape: _Shape, tile: _Tile, lane: UOp) -> UOp | None:
 def _reduce_vectors(reductions: list[UOp]) -> int:
     """Accumulators per sum: enough to hide latency, fewer where the body needs registers."""
     nodes = {n for r in reductions for n in r.src[0].toposort()}
-    heavy = sum([1 for n in nodes if n.op in HEAVY])
+    heavy = sum([1 for n in nodes if n.op in O.HEAVY])
     return 1 if heavy > 1 else 2 if heavy else 4
 
 

@@ -2,7 +2,9 @@
 
 ``softmax`` needs exp(x - max) for its sum and again for its result. The pass that sums also
 stores it in scratch memory of the row; the last pass reads it back instead of computing it.
-Once all opts are applied, the memory of the result may serve as that scratch memory.
+Once all opts are applied, the memory of the result may serve as that scratch memory. There even
+light values are kept, as in ``log_softmax``: the result is fetched while a sum of functions waits
+for arithmetic, not for memory.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import add, sub
 from svod.optimize.graph import extent, replace_all
 
-HEAVY = frozenset(range(O.EXP, O.ERF + 1)) | frozenset(range(O.EXPM1, O.ATANH + 1)) | {O.POW}
 ROW_LIMIT = 256 << 10  # bytes of a row that is kept: it must stay in the second cache
+PLACED_LIMIT = 1 << 20  # of a row that is kept where the result goes, which is written anyway
 SHORT_ROW = 8  # elements; shorter rows are written out and need no memory
 
 
 def keep_rows(sink: UOp) -> UOp:
-    """The kernel with heavy values of a row computed once."""
+    """The kernel with values of a row that a heavy reduction computes kept for the result."""
     if len(sink.src) != 1 or sink.src[0].src[0].arg == "ordered":
         return sink
     end = sink.src[0]
@@ -38,12 +40,22 @@ def keep_rows(sink: UOp) -> UOp:
             if column.src[0].op != O.CONST or column in node.ranges:
                 continue
             found = _shared(end.src[0].src[1], node, column)
-            if found is None or extent(column) * found.dtype.itemsize > ROW_LIMIT:
+            size = extent(column) * found.dtype.itemsize if found is not None else 0
+            if found is None or size > PLACED_LIMIT:
                 continue
             store = replace_all(end.src[0], {found: _kept(found, node.src[1], column, number)})
-            end = make(O.END, dt.void, (store, *end.src[1:]))
+            kept = make(O.END, dt.void, (store, *end.src[1:]))
+            in_scratch = size <= ROW_LIMIT and _is_heavy(found, column)
+            if not in_scratch and not _is_placed(make(O.SINK, dt.void, (kept,))):
+                continue
+            end = kept
             number += 1
     return make(O.SINK, dt.void, (end,))
+
+
+def _is_placed(sink: UOp) -> bool:
+    """Whether the result has room for the row; opts that follow may still prevent it."""
+    return place_rows(sink) is not sink
 
 
 def place_rows(sink: UOp) -> UOp:
@@ -119,17 +131,22 @@ def _row_finished(end: UOp, ready: UOp) -> _Row | None:
 
 
 def _shared(result: UOp, reduction: UOp, column: UOp) -> UOp | None:
-    """The largest heavy value of the result that the reduction computes too, along its own loop."""
+    """The largest value of the result that a heavy reduction computes too, along its own loop."""
     row = reduction.src[1]
+    if not _is_heavy(reduction.src[0], row):
+        return None
     below = set(reduction.src[0].toposort())
     for node in reversed(result.toposort()):
         if node.op not in O.ELEMENTWISE or column not in node.ranges or node.dtype.kind != "f":
             continue
-        if not any(n.op in HEAVY and column in n.ranges for n in node.toposort()):
-            continue
         if replace_all(node, {column: row}) in below:
             return node
     return None
+
+
+def _is_heavy(value: UOp, along: UOp) -> bool:
+    """Whether functions are computed anew in every step of a loop."""
+    return any(n.op in O.HEAVY and along in n.ranges for n in value.toposort())
 
 
 def _kept(value: UOp, row: UOp, column: UOp, number: int) -> UOp:

@@ -2,7 +2,8 @@
 
 A reduction to few elements over many is rewritten as partial results over fixed pieces, stored,
 and reduced again. The split depends on sizes only, so results do not change with the machine's
-number of threads. On a GPU so is a product of two matrices that has a few tiles and many steps.
+number of threads. Rows that one kernel comes back to stay whole. On a GPU a product of two matrices
+that has a few tiles and many steps is split too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.schedule.operands import moving_axes, product_factors
+from svod.schedule.whole_rows import whole_rows
 
 SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
@@ -30,15 +32,17 @@ def split_reductions(
     reductions = [node for node in order if node.op == O.REDUCE_AXIS]
     cuts = {n: _product_cut(n) for n in reductions} if splits_products else {}
     products = {n: cut for n, cut in cuts.items() if cut is not None}
-    if not products and not any(map(_is_large, reductions)):
+    large = [node for node in reductions if _is_large(node)]
+    if not products and not large:
         return sink
+    whole = frozenset() if splits_products else whole_rows(order, large)
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if node in products:
             new = _split_product(new, *products[node])
-        elif new.op == O.REDUCE_AXIS:
+        elif new.op == O.REDUCE_AXIS and node not in whole:
             new = _split(new)
         done[node] = new
     return done[sink]

@@ -37,6 +37,25 @@ def test_softmax_keeps_its_rows_in_the_result(columns: int, cores: int) -> None:
     assert not has_scratch(place_rows(found))
 
 
+def test_light_values_are_kept_in_the_result_alone() -> None:
+    found = kernel(floats(64, 512).log_softmax(-1))
+    assert has_scratch(found)
+    assert not has_scratch(place_rows(found))
+    assert not has_scratch(kernel(floats(64, 512).log_softmax(-1) + floats(64, 512)))
+
+
+@pytest.mark.parametrize("columns", [65536, 100000, 262144])
+def test_long_rows_are_kept_in_the_result_alone(columns: int) -> None:
+    found = kernel(floats(16, columns).softmax(-1))
+    assert has_scratch(found)
+    assert not has_scratch(place_rows(found))
+    assert not has_scratch(kernel(floats(16, columns + 1).softmax(-1) + floats(16, columns + 1)))
+
+
+def test_longer_rows_are_computed_again() -> None:
+    assert not has_scratch(kernel(floats(16, 262145).softmax(-1)))
+
+
 SCRATCH: dict[str, Callable[[], Tensor]] = {
     "reads the row again": lambda: floats(64, 512).softmax(-1) + floats(64, 512),
     "another dtype": lambda: floats(64, 512).softmax(-1).bfloat16(),
@@ -66,4 +85,8 @@ def test_a_result_may_replace_what_it_is_made_of() -> None:
     np.testing.assert_allclose(target.numpy(), weights * x, rtol=1e-5, atol=1e-7)
     target.assign(target.softmax(-1)).realize()
     grown = np.exp(weights * x)
-    np.testing.assert_allclose(target.numpy(), grown / grown.sum(1, keepdims=True), rtol=1e-5)
+    grown /= grown.sum(1, keepdims=True)
+    np.testing.assert_allclose(target.numpy(), grown, rtol=1e-5)
+    target.assign(target.log_softmax(-1)).realize()
+    exact = grown - np.log(np.exp(grown).sum(1, keepdims=True))
+    np.testing.assert_allclose(target.numpy(), exact, rtol=1e-5)
