@@ -24,7 +24,7 @@ from svod.ir.node import UOp, const, is_symbolic, make
 from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, wrap
 from svod.tensor.history import is_leaf, is_mark, share_history
-from svod.tensor.registry import buffer_node, buffer_of, moved_from, own_memory
+from svod.tensor.registry import buffer_node, buffer_of, is_memory, moved_from, own_memory
 from svod.tensor.variable import bound_value, concrete
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def copied(node: UOp) -> UOp:
         return B.complex_view(copied(node.src[0]))
     buffer = buffer_of(node)
     if buffer is None:
-        if is_mark(moved_from(node)):  # of a leaf, whose views are its own
+        if is_mark(moved_from(node)) or is_memory(node):  # views of a leaf are its own
             return make(O.CONTIGUOUS, node.dtype, (node,))
         return node
     twin = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer.copied())

@@ -80,6 +80,8 @@ class Prepared:
         self.outside: list[tuple[ref[Tensor], UOp, UOp]] = []  # tensor, its node, its BUFFER
         self.harmless: set[int] = set()  # nodes that are not affected by a run
         self.seen = -1  # how many changes of tensors there were after the last run
+        self.changed: list[tuple[ref[Tensor], UOp]] = []  # what it changes in place
+        self.places: Set[int] = frozenset()  # arguments it changes in place
         self.facts: list[Facts] = []  # settings of modules and optimizers that the plan is made for
         self.assumed: list[tuple[ref[Tensor], ref[Tensor] | None]] = []  # leaves, gradients read
         self.left: list[tuple[ref[Tensor], Tensor | None]] = []  # leaves, gradients afterwards
@@ -109,6 +111,11 @@ class Prepared:
         for t, grad in before:
             if id(t) not in effects.gradients and t.grad is not grad:
                 self.left.append((ref(t), None if t.grad is None else _lost(t.grad)))
+
+    def watch_views(self, changed: list[tuple[Tensor, UOp]], places: Set[int]) -> None:
+        """Note what is changed in place: as without jit, others do not see that."""
+        self.changed = [(ref(t), memory) for t, memory in changed]
+        self.places = places
 
     def applies(self) -> bool:
         """Whether modules and optimizers have the modes and options the plan was made with."""
@@ -154,12 +161,15 @@ class Prepared:
             values: dict[str, int] = {}
             if self.memory and self.seen != registry.changes[0]:
                 _settle(self.memory, self.targets, self.harmless)
+                _copy_views({memory: leaf() for leaf, memory in self.changed})
             changed = [leaves[p] for p in self.written if isinstance(leaves[p], Core)]
             if changed:
                 targets = {tracing.memory_of(_realized(t).uop) for t in changed}
                 _settle(targets, targets, set())
                 for t in changed:
                     registry.own_memory(t.uop)
+                own = [leaves[p] for p in self.places if isinstance(leaves[p], Core)]
+                _copy_views({tracing.memory_of(t.uop): t for t in own})
             for place, name in self.names:
                 leaf = leaves[place]
                 if isinstance(leaf, Core):
@@ -263,6 +273,18 @@ def _settle(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> None:
 def _lost(t: Tensor) -> Tensor:
     """A tensor of the same shape whose values nobody can read."""
     return wrap(B.like(t.uop, tracing.lost(B.floats_of(t.uop))), t._device)
+
+
+def _copy_views(owners: dict[UOp, Tensor | None]) -> None:
+    """Memory is about to be changed for its owner alone: all others that show it get a copy."""
+    due = []
+    for t in registry.live_tensors() if owners else ():
+        memory = tracing.memory_of(t.uop)
+        if memory in owners and owners[memory] is not t:
+            t.uop = B.contiguous(t.uop)
+            due.append(t)
+    with history.paused():
+        realize(due)
 
 
 def _assigned(t: Tensor) -> UOp:

@@ -47,6 +47,8 @@ class Recorder:
                 self.seen[place] = leaf.src[0]
         self.leaves = leaves
         self.guarded: list[UOp] = []  # memory of named state
+        self.changed: list[tuple[Tensor, UOp]] = []  # tensors changed in place, and their memory
+        self.places: set[int] = set()  # arguments changed in place
         self.donated = self._donated()
 
     def _stand_in(self, place: int, leaf: Any) -> None:
@@ -106,6 +108,7 @@ class Recorder:
                 effects.facts = {k: v for k, v in effects.facts.items() if k in named}
             found.facts = tracing.found_facts(effects)
             found.watch_gradients(grads, effects)
+            found.watch_views(self.changed, self.places)
             return found, used, {tracing.memory_of(node) for node in roots}
         finally:
             for t, node in before:
@@ -156,6 +159,7 @@ class Recorder:
             elif registry.buffer_node(old) is not None:
                 registry.own_memory(old)
                 found[B.assign(old, new)] = None
+                self.changed.append((t, tracing.memory_of(old)))
             elif _reads(new, stand_ins):
                 raise ConfigError(
                     f"jit: the function gives a new value to a tensor of shape {t.shape} that has "
@@ -172,6 +176,7 @@ class Recorder:
                     found[node] = None
                 elif node is not start and not _is_view(node):
                     found[B.assign(start, node)] = None  # changed in place, as without jit
+                    self.places.add(place)
             elif id(t) not in known and B.floats_of(t.uop).op == O.ASSIGN:
                 found[B.floats_of(t.uop)] = None
         return list(found)

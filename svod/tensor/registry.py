@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 from svod.base.errors import DeviceError
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
-from svod.ir.build import complex_view, view_as, whole_of
+from svod.ir.build import complex_view, floats_of, view_as, whole_of
 from svod.ir.node import UOp, make
 from svod.tensor.history import record, share_history
 
@@ -136,6 +136,14 @@ def moved_from(node: UOp) -> UOp:
     while node.op in O.VIEWS:
         node = node.src[0]
     return node
+
+
+def is_memory(node: UOp) -> bool:
+    """Whether a node shows memory, now or once it is written, that later writes would change."""
+    return moved_from(floats_of(node)).op in _MEMORY
+
+
+_MEMORY = (O.BUFFER, O.BUFFER_VIEW, O.AFTER, O.ASSIGN)
 
 
 def _moved_to(node: UOp, base: UOp, new: UOp) -> UOp:

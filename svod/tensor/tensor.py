@@ -47,7 +47,7 @@ from svod.tensor.patches import Patches
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
-from svod.tensor.registry import buffer_of, changes, moved_from, own_memory, register
+from svod.tensor.registry import buffer_of, changes, is_memory, own_memory, register
 from svod.tensor.scattering import Scattering
 from svod.tensor.sorting import Sorting
 from svod.tensor.special import Special
@@ -250,7 +250,7 @@ class Tensor(
         """Show the value of another tensor; a leaf stays a leaf."""
         found = value.detach()
         node = found.uop
-        if moved_from(node).op in _MEMORY:  # a copy: that memory may be written later
+        if is_memory(node):  # a copy: somebody may write to it later
             node = B.contiguous(node)
         is_leaf = history.is_leaf(self)
         history.remove_leaf(self)
@@ -315,14 +315,15 @@ class Tensor(
         A tensor without memory just takes the value.
         """
         source = tensor_of(value, self)
+        target, base = self._written_view()
+        waiting = B.floats_of(self.uop) if base.op != O.ASSIGN else base
+        if waiting.op == O.ASSIGN and (waiting is base or waiting not in source.uop.toposort()):
+            wrap(waiting, self._device).realize()  # it comes first, and others may have read it
+            target, base = self._written_view()
         node = B.broadcast_to(B.cast(source.uop, self.dtype), self.shape)
         where = self._device or source._device
         if source._device is not None and where != source._device:
             node = B.copy(node, where or source._device)
-        target, base = self._written_view()
-        if base.op == O.ASSIGN:  # a part of what an earlier assignment writes: that comes first
-            wrap(base, self._device).realize()
-            target, base = self._written_view()
         if base.op in _MEMORY:
             own_memory(base)
             node = B.assign(target, node)
@@ -366,7 +367,7 @@ class Tensor(
         node = B.cast(node, self.dtype)
         if node is self.uop:
             return self
-        if moved_from(node).op in _MEMORY:  # a copy: that memory may be written later
+        if is_memory(node):  # a copy: somebody may write to it later
             node = B.contiguous(node)
         self.uop, self._device = node, value._device
         changes[0] += 1

@@ -1,0 +1,116 @@
+"""Copies, views and pending assignments: who sees what is written, and when."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+
+import svod
+from svod import Tensor
+
+
+def _numbers() -> Tensor:
+    return svod.arange(6.0).realize()
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda x: x.clone(), Tensor, copy.deepcopy, lambda x: svod.zeros(3).copy_(x)]
+)
+def test_a_copy_of_a_slice_is_no_view(copied: Callable[[Tensor], Tensor]) -> None:
+    x = _numbers()
+    found = copied(x[1:4])
+    x.assign(svod.zeros(6)).realize()
+    assert found.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_copy_of_an_assignment_keeps_its_value() -> None:
+    x = _numbers()
+    x.assign(x * 2)
+    found, taken = x.clone(), svod.zeros(6).realize()
+    taken.copy_(x)
+    x.assign(x * 2)
+    taken.assign(taken + 1)
+    assert x.tolist() == [0.0, 4.0, 8.0, 12.0, 16.0, 20.0]
+    assert found.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    assert taken.tolist() == [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
+
+
+def test_a_value_between_two_assignments() -> None:
+    x = _numbers()
+    x.assign(x * 2)
+    between = x * 3
+    x.assign(svod.ones(6))
+    assert (x.tolist(), between.tolist()) == ([1.0] * 6, [0.0, 6.0, 12.0, 18.0, 24.0, 30.0])
+
+
+def test_an_assignment_through_a_view_happens_once() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    x.assign(x * 2)
+    x.copy_(x.flip(0))
+    x.assign(x * 2)
+    assert x.tolist() == [8.0, 4.0]
+
+
+def _grow(x: Tensor) -> Tensor:
+    x += 1
+    return x * 2
+
+
+def _set(x: Tensor) -> Tensor:
+    x[0] = 9.0
+    return x * 2
+
+
+@pytest.mark.parametrize("function", [_grow, _set])
+@pytest.mark.parametrize("view", [lambda x: x[:2], lambda x: x.detach(), lambda x: x.flip(0)])
+def test_views_do_not_see_what_a_recorded_function_changes_in_place(
+    function: Callable[[Tensor], Tensor], view: Callable[[Tensor], Tensor]
+) -> None:
+    run = svod.jit(function)
+    x, expected = _numbers(), _numbers()
+    for _ in range(3):
+        seen, before = view(x), view(x).tolist()
+        assert run(x).tolist() == function(expected).tolist()
+        assert (x.tolist(), seen.tolist()) == (expected.tolist(), before)
+
+
+def test_views_of_changed_state() -> None:
+    total = svod.zeros(3).realize()
+
+    @svod.jit
+    def add(x: Tensor) -> Tensor:
+        global_total = total
+        global_total += x
+        return total * 1
+
+    views = []
+    for i in range(3):
+        views.append(total[:2])
+        assert add(svod.ones(3)).tolist() == [i + 1.0] * 3
+    assert [v.tolist() for v in views] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+
+
+def test_arguments_that_show_the_same_memory() -> None:
+    @svod.jit
+    def swap(x: Tensor, y: Tensor) -> Tensor:
+        held = x + 0
+        x.copy_(y + 1)
+        y.copy_(held)
+        return x - y
+
+    swap(_numbers(), _numbers())
+    x = _numbers()
+    y = x.detach()
+    assert swap(x, y).tolist() == [1.0] * 6
+    assert (x.tolist(), y.tolist()) == ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], _numbers().tolist())
+
+
+def test_assignments_of_a_recorded_function_show_in_views() -> None:
+    cache = svod.zeros(4).realize()
+    window = cache[1:3]
+    put = svod.jit(lambda v: cache.assign(v).realize() is None, state=cache)
+    put(svod.arange(4.0))
+    put(svod.arange(4.0) + 1)
+    assert window.tolist() == [2.0, 3.0]
