@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
@@ -36,19 +34,26 @@ def _end_copies(end: UOp) -> list[UOp]:
 def _copies(value: UOp, ranges: list[UOp]) -> list[UOp]:
     if not ranges:
         return [value]
-    keys = frozenset(ranges)
-    order = value.toposort()
+    # What changes with each range and none after it: it is made anew when that range steps.
+    moving: list[list[UOp]] = [[] for _ in ranges]
+    for node in value.toposort():
+        levels = [i for i, r in enumerate(ranges) if r in node.ranges]
+        if levels and node not in ranges:
+            moving[levels[-1]].append(node)
     found = []
-    for numbers in product(*[range(r.vmax + 1) for r in ranges]):
-        done: dict[UOp, UOp] = {r: num(v) for r, v in zip(ranges, numbers, strict=True)}
-        for node in order:
-            if node not in done:
-                if node.ranges.isdisjoint(keys):
-                    done[node] = node
-                else:
-                    src = tuple([done[s] for s in node.src])
-                    done[node] = node if src == node.src else rebuild(node, src)
-        found.append(done[value])
+    done: dict[UOp, UOp] = {}  # as the ranges stand
+
+    def step(level: int) -> None:
+        if level == len(ranges):
+            found.append(done.get(value, value))
+            return
+        for number in range(ranges[level].vmax + 1):
+            done[ranges[level]] = num(number)
+            for node in moving[level]:
+                done[node] = rebuild(node, tuple([done.get(s, s) for s in node.src]))
+            step(level + 1)
+
+    step(0)
     return found
 
 

@@ -28,13 +28,13 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp, const, make
+from svod.optimize.actions import merge_adjacent
 from svod.optimize.gpu import optimize_gpu
 from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_boxes import optimize_boxes, strided_outputs
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
 from svod.optimize.graph import renumber
-from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
 from svod.schedule.rangeify import rangeify
 

@@ -8,6 +8,7 @@ dependencies, ties broken by structure, so the order is the same in every proces
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from svod.base.errors import GraphError
@@ -15,7 +16,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, depth_first
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Loop:
     """One loop: its RANGE (None for the whole kernel), what is inside, what it carries."""
 
@@ -26,30 +27,39 @@ class Loop:
     carried: list[UOp] = field(default_factory=list)  # REDUCEs whose accumulators it carries
 
 
+Item = UOp | Loop
+Waits = dict[Item, set[Item]]  # what an item needs of the loop it is in
+
+
 def linearize(sink: UOp) -> Loop:
     """The kernel as a tree of loops with ordered items."""
     order = list(depth_first(sink))
-    position = {node: i for i, node in enumerate(order)}
     root, loops = _loop_tree(order)
-    home: dict[UOp, Loop] = {}
     for node in order:
-        if node.op in (O.END, O.SINK, O.RANGE):
-            continue
-        home[node] = _innermost(node.ranges, loops, root)
-    for node in order:
-        if node.op == O.STORE:
-            continue
         if node.op == O.REDUCE:
             for r in node.src[2:]:
                 loops[r].carried.append(node)
+    home = _homes(order, root, loops)
+    makers = _makers(order, root, loops, home)
+    waits = _waits(order, root, loops, home, makers)
+    _memory_order(order, home, waits)
+    _fill(order, root, loops, home, waits)
+    return root
+
+
+def _homes(order: list[UOp], root: Loop, loops: dict[UOp, Loop]) -> dict[UOp, Loop]:
+    """The loop each value is computed in, and each store happens in."""
+    home: dict[UOp, Loop] = {}
+    for node in order:
+        if node.op not in (O.END, O.SINK, O.RANGE):
+            home[node] = _innermost(node.ranges, loops, root)
     for end in order:  # a store sits inside all its loops, needed or not
         if end.op == O.END and end.src[0].op == O.STORE:
             around = frozenset(end.src[1:]) | end.ranges
             home[end.src[0]] = _innermost(around, loops, root)
             if end.src[0].arg == "ordered":
                 _stay_inside(end.src[0], home)
-    _fill(root, order, position, home, loops)
-    return root
+    return home
 
 
 def _stay_inside(store: UOp, home: dict[UOp, Loop]) -> None:
@@ -127,98 +137,69 @@ def _innermost(ranges: frozenset[UOp], loops: dict[UOp, Loop], root: Loop) -> Lo
     return best
 
 
-def _fill(
-    root: Loop,
-    order: list[UOp],
-    position: dict[UOp, int],
-    home: dict[UOp, Loop],
-    loops: dict[UOp, Loop],
-) -> None:
-    """Sort each loop's items: its own nodes and the loops directly inside it."""
-    members: dict[int, list[UOp | Loop]] = {id(root): []}
-    for loop in loops.values():
-        members.setdefault(id(loop), [])
-    key: dict[int, int] = {}
-    waits: dict[int, set[int]] = {}  # item -> items of the same loop it needs
-    objects: dict[int, UOp | Loop] = {}
+def _makers(
+    order: list[UOp], root: Loop, loops: dict[UOp, Loop], home: dict[UOp, Loop]
+) -> dict[UOp, Item]:
+    """The item that others wait for to have a node: itself, or the loop that makes it.
 
-    def register(item: UOp | Loop, where: Loop, number: int) -> None:
-        identity = id(item)
-        if identity not in objects:
-            objects[identity] = item
-            waits[identity] = set()
-            members[id(where)].append(item)
-        key[identity] = max(key.get(identity, -1), number)
-
-    for loop in loops.values():
-        assert loop.parent is not None
-        register(loop, loop.parent, -1)
-    for node in order:
-        where = home.get(node)
-        if where is None:
-            continue
-        if node.op in (O.ACC, O.REDUCE, O.END):
-            continue  # made by the loop itself
-        register(node, where, position[node])
-    producer: dict[UOp, Loop | UOp] = {}
+    Stores get the home of what makes them on the way.
+    """
+    makers: dict[UOp, Item] = {}
     for node in order:
         if node.op == O.REDUCE:
-            producer[node] = loops[node.src[2]]
+            makers[node] = loops[node.src[2]]
         elif node.op == O.END and len(node.src) > 1:
             # What comes after it waits for its outermost loop.
             outermost = loops[min(node.src[1:], key=lambda r: loops[r].depth)]
-            producer[node] = outermost
+            makers[node] = outermost
             home[node] = outermost.parent or root
         elif node.op == O.END:  # its lanes were its only loops
-            producer[node] = node.src[0]
+            makers[node] = node.src[0]
             home[node] = home[node.src[0]]
         elif node in home and node.op != O.ACC:
-            producer[node] = node
+            makers[node] = node
+    return makers
 
-    def depend(user_home: Loop, user: UOp | Loop, source: UOp) -> None:
-        if source.op == O.ACC or source not in producer:
+
+def _waits(
+    order: list[UOp],
+    root: Loop,
+    loops: dict[UOp, Loop],
+    home: dict[UOp, Loop],
+    makers: dict[UOp, Item],
+) -> Waits:
+    waits: Waits = defaultdict(set)
+
+    def depend(user: Item, where: Loop | None, source: UOp) -> None:
+        made = makers.get(source)
+        if made is None:
             return
-        made = producer[source]
-        place = home[source]
         # Climb from the user to the item that sits in the loop where the source is made.
-        item: UOp | Loop = user
-        where: Loop | None = user_home
+        place = home[source]
         while where is not None and where is not place:
-            item = where
-            where = where.parent
+            user, where = where, where.parent
         if where is None:
             raise GraphError(f"{source!r} is not visible where it is used")
-        if item is not made:
-            waits[id(item)].add(id(made))
+        if user is not made:
+            waits[user].add(made)
 
     for node in order:
-        where = home.get(node)
-        if where is None:
-            continue
         if node.op == O.REDUCE:
-            inner = loops[node.src[-1]]
+            inner, outer = loops[node.src[-1]], loops[node.src[2]]
             depend(inner, inner, node.src[1])  # the update is made inside
-            if node.src[0].src[0].op != O.CONST:
-                depend(loops[node.src[2]].parent or root, loops[node.src[2]], node.src[0].src[0])
-            continue
-        if node.op in (O.ACC, O.END):
-            continue
-        for s in node.src:
-            depend(where, node, s)
-    for loop in loops.values():
-        assert loop.range is not None and loop.parent is not None
-        size = loop.range.src[0]
-        depend(loop.parent, loop, size)
-        for identity in members[id(loop)]:
-            key[id(loop)] = max(key[id(loop)], key[id(identity)])
-    _memory_order(order, home, waits, position)
-    for loop in [root, *loops.values()]:
-        loop.items = _sorted(members[id(loop)], waits, key)
+            start = node.src[0].src[0]
+            if start.op != O.CONST:
+                depend(outer, outer.parent or root, start)
+        elif node in home and node.op not in (O.ACC, O.END):
+            where = home[node]
+            for s in node.src:
+                depend(node, where, s)
+    for r, loop in loops.items():
+        depend(loop, loop.parent, r.src[0])
+    return waits
 
 
-def _memory_order(
-    order: list[UOp], home: dict[UOp, Loop], waits: dict[int, set[int]], position: dict[UOp, int]
-) -> None:
+def _memory_order(order: list[UOp], home: dict[UOp, Loop], waits: Waits) -> None:
     """A store comes after loads of the same memory that sit beside it."""
     loads: dict[UOp, list[UOp]] = {}
     for node in order:
@@ -228,28 +209,45 @@ def _memory_order(
         if node.op == O.STORE:
             for load in loads.get(node.src[0].src[0], ()):
                 if home[load] is home[node]:
-                    waits[id(node)].add(id(load))
+                    waits[node].add(load)
 
 
-def _sorted(
-    items: list[UOp | Loop], waits: dict[int, set[int]], key: dict[int, int]
-) -> list[UOp | Loop]:
-    here = {id(i): i for i in items}
-    users: dict[int, list[int]] = {}
-    missing: dict[int, int] = {}
-    for identity in here:
-        needs = [w for w in waits[identity] if w in here]
-        missing[identity] = len(needs)
+def _fill(
+    order: list[UOp], root: Loop, loops: dict[UOp, Loop], home: dict[UOp, Loop], waits: Waits
+) -> None:
+    """Sort each loop's items: its own nodes and the loops directly inside it."""
+    members: dict[Loop, list[Item]] = {loop: [] for loop in (root, *loops.values())}
+    key: dict[Item, int] = {}  # a loop follows the last of its own nodes
+    for loop in loops.values():
+        key[loop] = -1
+        members[loop.parent or root].append(loop)
+    for position, node in enumerate(order):
+        if node in home and node.op not in (O.ACC, O.REDUCE, O.END):  # these a loop makes
+            key[node] = position
+            members[home[node]].append(node)
+    for loop in loops.values():
+        key[loop] = max([key[item] for item in members[loop]], default=-1)
+    for loop, items in members.items():
+        loop.items = _sorted(items, waits, key)
+
+
+def _sorted(items: list[Item], waits: Waits, key: dict[Item, int]) -> list[Item]:
+    users: dict[Item, list[Item]] = {}
+    missing: dict[Item, int] = {}
+    here = set(items)
+    for item in items:
+        needs = [w for w in waits.get(item, ()) if w in here]
+        missing[item] = len(needs)
         for w in needs:
-            users.setdefault(w, []).append(identity)
-    ready = [(key[i], n, i) for n, i in enumerate(here) if missing[i] == 0]
+            users.setdefault(w, []).append(item)
+    ready = [(key[item], n, item) for n, item in enumerate(items) if missing[item] == 0]
     heapq.heapify(ready)
-    count = len(here)
-    result: list[UOp | Loop] = []
+    count = len(items)
+    result: list[Item] = []
     while ready:
-        _, _, identity = heapq.heappop(ready)
-        result.append(here[identity])
-        for user in users.get(identity, ()):
+        _, _, item = heapq.heappop(ready)
+        result.append(item)
+        for user in users.get(item, ()):
             missing[user] -= 1
             if missing[user] == 0:
                 count += 1

@@ -36,9 +36,6 @@ def identity(op: int, dtype: DType) -> bool | int | float:
     return bool(value) if kind == "b" else value
 
 
-IDENTITY = identity
-
-
 def takes_reduction(op: int, dtype: DType) -> bool:
     """Whether the reduction exists for the dtype."""
     kind = dtype.kind

@@ -20,7 +20,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import node as nodes
 from svod.ir import ops as O
-from svod.ir.node import UOp, const, make, toposort
+from svod.ir.node import UOp, const, make
 from svod.ir.patterns import Rule, alike, is_zero, root_ops, write_function
 from svod.ir.symbolic import rebuild
 
@@ -307,18 +307,3 @@ def describe(node: UOp) -> str:
     inner = [f"{O.NAMES[s.op]} {s.arg}" if s.op == O.CONST else O.NAMES[s.op] for s in node.src]
     arg = "" if node.arg is None else f" {node.arg}"
     return f"{O.NAMES[node.op]} {node.dtype!r}{arg}" + (f" ({', '.join(inner)})" if inner else "")
-
-
-def substitute(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:
-    """The roots with nodes replaced and index arithmetic simplified again.
-
-    A replacement is not searched again.
-    """
-    done = dict(mapping)  # changed nodes only
-    for node in toposort(roots):
-        if node not in done:
-            for s in node.src:
-                if s in done:
-                    done[node] = rebuild(node, tuple([done.get(x, x) for x in node.src]))
-                    break
-    return tuple([done.get(r, r) for r in roots])

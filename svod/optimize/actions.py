@@ -81,21 +81,21 @@ def merge_adjacent(sink: UOp) -> UOp:
 
 
 def _merged(sink: UOp) -> UOp:
-    changed = True
-    while changed:
-        changed = False
-        for node in sink.toposort():
-            if node.op not in (O.END, O.REDUCE):
-                continue
-            ranges = [s for s in node.src[1:] if s.op == O.RANGE]
-            for a, b in itertools.pairwise(ranges):
-                merged = merge(sink, a, b)
-                if merged is not None:
-                    sink, changed = merged, True
-                    break
-            if changed:
-                break
+    merged: UOp | None = sink
+    while merged is not None:
+        sink, order = merged, merged.toposort()
+        merged = next((m for a, b in _neighbours(order) if (m := merge(order, a, b))), None)
     return sink
+
+
+def _neighbours(order: list[UOp]) -> dict[tuple[UOp, UOp], None]:
+    """Loops that are closed one inside the other, in the order of what closes them."""
+    found: dict[tuple[UOp, UOp], None] = {}
+    for node in order:
+        if node.op in (O.END, O.REDUCE):
+            ranges = [s for s in node.src[1:] if s.op == O.RANGE]
+            found.update(dict.fromkeys(itertools.pairwise(ranges)))
+    return found
 
 
 def _cut_pieces(sink: UOp) -> UOp:

@@ -38,13 +38,13 @@ from svod.ir.symbolic import (
     num,
     sub,
 )
+from svod.optimize.actions import merge_adjacent
 from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_boxes import optimize_boxes
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_scatter import by_parts, count_parts, shared_out
 from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import extent, new_range, renumber, replace_all, stride, with_kind
-from svod.optimize.heuristics import merge_adjacent
 from svod.optimize.opts import Opt
 from svod.optimize.stacks import stacked_axes
 

@@ -60,10 +60,15 @@ def renumber(sink: UOp) -> UOp:
 
 
 def replace_all(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
-    """Every occurrence of the keys replaced, closed ranges included."""
-    done = dict(mapping)
+    """Every occurrence of the keys replaced, closed ranges included; sums are simplified again.
+
+    A replacement is not searched again.
+    """
+    done = dict(mapping)  # changed nodes only
     for node in toposort((root,)):
         if node not in done:
-            src = tuple([done[s] for s in node.src])
-            done[node] = node if src == node.src else rebuild(node, src)
-    return done[root]
+            for s in node.src:
+                if s in done:
+                    done[node] = rebuild(node, tuple([done.get(x, x) for x in node.src]))
+                    break
+    return done.get(root, root)

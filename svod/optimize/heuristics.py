@@ -23,8 +23,6 @@ from svod.optimize.rows import keep_rows
 from svod.optimize.stacks import stacked_axes
 from svod.optimize.windows import choose_window
 
-__all__ = ["merge_adjacent", "optimize"]
-
 LANE_FACTORS = (16, 8, 4, 2, 1)
 CROSSED = 16  # elements, and lanes: the block that is transposed in registers
 CROSSED_BLOCKS = 8  # along a row that is read across, where rows do not stay in cache
@@ -34,7 +32,6 @@ PACK_WORK = 4.0  # of one element, in multiply-adds
 FINISH_BYTES = 128 << 10  # of sums that wait in scratch memory
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
-MAX_ROWS = 8  # of a register tile
 ONE_STREAM = 128  # steps of a sum from which one row at a time keeps memory busy
 TILE_REUSE = 8  # multiply-adds that a register tile makes of one operand, at most
 HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
@@ -73,7 +70,9 @@ class _Shape:
         self.store = self.end.src[0]
         self.ordered = self.store.arg == "ordered"
         self.keeps_rows = any(n.op == O.DEFINE_LOCAL for n in self.nodes)
-        self.reads: dict[UOp, float] = {}  # how often a sum reads an operand, at least
+        # How often a sum reads an operand, at least: again for every tile of outputs that it does
+        # not move with.
+        self.reads: dict[UOp, float] = {}
         for node in self.reductions:
             count = evaluations(node.src[0]) / TILE_REUSE
             for n in node.src[0].toposort():
@@ -87,13 +86,6 @@ class _Shape:
         # Axes whose values share one scratch memory: copies side by side would overwrite it.
         inner = [n for n in self.nodes if n.op == O.END and n is not self.end]
         self.kept = frozenset().union(*[n.ranges for n in inner])
-        # A load in a reduction is done again for every tile of outputs it does not move with.
-        self.turns: dict[UOp, int] = {}
-        for node in self.reductions:
-            count = evaluations(node.src[0])
-            for n in node.src[0].toposort():
-                if n.op == O.INDEX:
-                    self.turns[n] = max(count, self.turns.get(n, 0))
 
     def store_gap(self, lane: UOp, width: int) -> float:
         """What a store that jumps from lane to lane costs: less where copies lie between lanes."""
@@ -145,7 +137,6 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
             if r not in chosen:
                 chosen.append(r)
     total = 0.0
-    turns = shape.turns
     for node in shape.nodes:
         if node.op == O.INDEX or node.op in O.ELEMENTWISE:
             used = [r for r in chosen if r in node.ranges]
@@ -159,7 +150,7 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
                 gap = 1.5
                 if node is shape.store.src[0]:
                     gap = shape.store_gap(used[0], width)
-                total += max(count, turns.get(node, 0) / MAX_ROWS) * gap
+                total += count * gap
     return total, own
 
 
@@ -468,30 +459,30 @@ def choose_threads(nest: Nest) -> None:
     sink, cores = nest.sink, nest.machine.cores
     if cores < 2 or any(e.src[0].arg == "ordered" for e in sink.src):
         return
-    work = sum(
-        [evaluations(n) for n in sink.toposort() if n.op == O.INDEX or n.op in O.ELEMENTWISE]
-    )
+    nodes = sink.toposort()
+    work = sum([evaluations(n) for n in nodes if n.op == O.INDEX or n.op in O.ELEMENTWISE])
     if work < THREAD_WORK:
         return
     loops = list(nest.main().src[1:])
     shared = [r for r in loops if r.arg.kind is AxisKind.LOOP and extent(r) >= cores]
     shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
-    times = {r: _threaded_work(sink, r, cores) for r in shared}
-    for r in shared:
-        if times[r] <= min(times.values()) * EVEN_ENOUGH:
-            nest.apply(Opt("THREAD", loops.index(r), cores))
-            return
+    if not shared:
+        return
+    works = {n: _work_of(n) for n in nodes if n.op == O.END}
+    times = {r: _threaded_work(sink, r, cores, works) for r in shared}
+    least = min(times.values()) * EVEN_ENOUGH
+    best = next(r for r in shared if times[r] <= least)
+    nest.apply(Opt("THREAD", loops.index(best), cores))
 
 
-def _threaded_work(sink: UOp, r: UOp, cores: int) -> float:
+def _threaded_work(sink: UOp, r: UOp, cores: int, works: dict[UOp, float]) -> float:
     """Work of the busiest core with a loop split: parts of it, stores without that loop, which
     one core does, and packing that every core repeats."""
     part = -(-extent(r) // cores)
     last = max(extent(r) - part * (cores - 1), 0)
-    split = sum([_work_of(e) for e in sink.src if r in e.src[1:]]) / extent(r)
-    apart = sum([_work_of(e) for e in sink.src if r not in e.src[1:]])
-    inner = [n for n in sink.toposort() if n.op == O.END and n not in sink.src]
-    again = sum([_work_of(n) for n in inner if r not in n.ranges])
+    split = sum([works[e] for e in sink.src if r in e.src[1:]]) / extent(r)
+    apart = sum([works[e] for e in sink.src if r not in e.src[1:]])
+    again = sum([work for n, work in works.items() if n not in sink.src and r not in n.ranges])
     return max(split * part, split * last + apart) + PACK_WORK * again
 
 

@@ -13,7 +13,21 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, const, make, toposort, variable
 from svod.ir.reductions import identity
-from svod.ir.symbolic import ONE, TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, sub, terms_of
+from svod.ir.symbolic import (
+    ONE,
+    TRUE,
+    ZERO,
+    add,
+    and_,
+    idiv,
+    lt,
+    mod,
+    mul,
+    num,
+    rebuild,
+    sub,
+    terms_of,
+)
 from svod.optimize.graph import extent, new_range, replace_all
 
 Piece = tuple[UOp, tuple[UOp, ...], UOp]  # value of the split range, its new ranges, gate
@@ -31,45 +45,37 @@ class Opt:
         return f"{self.name}(axis={self.axis}, amount={self.amount})"
 
 
-def merge(sink: UOp, a: UOp, b: UOp) -> UOp | None:
-    """One range for two that always appear as ``a * extent(b) + b``; None when they do not."""
+def merge(order: list[UOp], a: UOp, b: UOp) -> UOp | None:
+    """A kernel, given as its nodes, with one range for two that always appear as
+    ``a * extent(b) + b``; None when they do not."""
     if b.src[0].op != O.CONST or a.arg.kind is not b.arg.kind:
         return None
-    if a.arg.kind not in (AxisKind.LOOP, AxisKind.REDUCE):
+    if a.arg.kind not in (AxisKind.LOOP, AxisKind.REDUCE) or not _meets(order, a, b):
         return None
     size = extent(b)
     merged = make(O.RANGE, dt.index, (mul(a.src[0], size),), RangeArg(a.arg.id, a.arg.kind))
-    if not _meets(sink, a, b):
-        return None
-    mapping = {a: idiv(merged, size), b: mod(merged, size)}
-    done: dict[UOp, UOp] = dict(mapping)
-    for node in sink.toposort():
+    done: dict[UOp, UOp] = {a: idiv(merged, size), b: mod(merged, size)}
+    for node in order:
         if node in done:
             continue
-        if node.op in (O.END, O.REDUCE) and b in node.src:
-            keep = tuple([done[s] if s not in (a, b) else s for s in node.src])
-            src = tuple([merged if s is a else s for s in keep if s is not b])
-            done[node] = make(node.op, node.dtype, src, node.arg)
+        src = node.src
+        if node.op in (O.END, O.REDUCE) and b in src:
+            loops = [merged if s is a else done[s] for s in src[1:] if s is not b]
+            done[node] = make(node.op, node.dtype, (done[src[0]], *loops), node.arg)
             continue
-        src = tuple([done[s] for s in node.src])
-        done[node] = node if src == node.src else _rebuild(node, src)
-    result = done[sink]
+        new = tuple([done[s] for s in src])
+        done[node] = node if new == src else rebuild(node, new)
+    result = done[order[-1]]
     for node in result.toposort():
         if node.op in (O.IDIV, O.MOD) and node.dtype is dt.index and merged in node.ranges:
             return None
     return result
 
 
-def _rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
-    from svod.ir.symbolic import rebuild
-
-    return rebuild(node, src)
-
-
-def _meets(sink: UOp, a: UOp, b: UOp) -> bool:
+def _meets(order: list[UOp], a: UOp, b: UOp) -> bool:
     """Whether a and b are closed side by side and appear only as ``a * extent(b) + b``."""
     size = extent(b)
-    for node in sink.toposort():
+    for node in order:
         op = node.op
         if op == O.END or op == O.REDUCE:
             ranges = node.src[1:]
@@ -179,7 +185,7 @@ def _close_inside(end: UOp, r: UOp, pieces: list[Piece]) -> UOp:
     stores: dict[UOp, list[UOp]] = {}
     for node in end.toposort():
         src = tuple([done[s] for s in node.src])
-        new = node if src == node.src else _rebuild(node, src)
+        new = node if src == node.src else rebuild(node, src)
         if new.op == O.REDUCE and r in new.src[1:]:
             new = _reduce_pieces(new, r, pieces)
         elif new.op == O.END and node is not end and r in new.src[1:]:
@@ -233,7 +239,7 @@ def _at_all(value: UOp, places: dict[UOp, UOp], gate: UOp) -> UOp:
             new = and_(src[2], gate) if len(src) == 3 else gate
             done[node] = make(O.INDEX, node.dtype, (src[0], src[1], new))
         else:
-            done[node] = _rebuild(node, src)
+            done[node] = rebuild(node, src)
     return done[value]
 
 

@@ -21,7 +21,7 @@ from svod.ir import ops as O
 from svod.ir.args import ParamArg, ReduceArg, VarArg, ViewArg
 from svod.ir.evaluate import apply_alu, evaluate, takes_dtype
 from svod.ir.node import UOp, const, make
-from svod.ir.reductions import IDENTITY, accumulator_dtype, takes_reduction
+from svod.ir.reductions import accumulator_dtype, identity, takes_reduction
 
 Array = np.ndarray[Any, Any]
 FLOATS = [d for d in STORABLE if d.is_float]
@@ -324,9 +324,9 @@ def reduce_axis(x: UOp, op: int, axes: tuple[int, ...]) -> UOp:
 def test_identities_are_neutral_and_the_value_of_nothing(dtype: DType, op: int) -> None:
     if not takes_reduction(op, dtype):
         with pytest.raises(GraphError, match="is no reduction over"):
-            IDENTITY(op, dtype)
+            identity(op, dtype)
         return
-    neutral = cast_array(np.array(IDENTITY(op, dtype)), dtype)
+    neutral = cast_array(np.array(identity(op, dtype)), dtype)
     values = sample(dtype)
     same(apply_alu(op, dtype, [values, neutral]), values)
     empty = param(dtype, (2, 0, 3))
@@ -342,7 +342,7 @@ def test_integer_reductions_wrap(dtype: DType) -> None:
     for op in sorted(O.REDUCTIONS):
         found = evaluate(reduce_axis(x, op, (0, 2)), {x: values})
         for row in range(4):
-            total = IDENTITY(op, dtype)
+            total = identity(op, dtype)
             for value in values[:, row].ravel().tolist():
                 total = wrap(INTEGER_MEANING[op](total, value, dtype), dtype)
             assert found[0, row, 0] == total
