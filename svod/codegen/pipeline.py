@@ -20,9 +20,7 @@ from svod.codegen.naming import kernel_name
 from svod.codegen.order import order_offsets, separate_loops
 from svod.codegen.render.llvm import LLVMRenderer, streaming_choice
 from svod.ir import ops as O
-from svod.ir.args import VarArg
 from svod.ir.node import UOp, elements
-from svod.optimize.depth import parts_of
 from svod.optimize.dots import PARTS
 from svod.optimize.graph import evaluations, renumber
 from svod.optimize.heuristics import optimize
@@ -132,12 +130,6 @@ class KernelCode:
     body: UOp  # the tensor graph it was made from
     kernel: UOp  # the loop nest after the opts
     opts: tuple[Opt, ...]
-    cores: int
-    variables: list[VarArg]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    flops: int
-    bytes: int
 
 
 def generate(body: UOp, machine: Machine) -> KernelCode:
@@ -171,57 +163,57 @@ def run_passes(passes: tuple[Pass, ...], graph: UOp, choices: Choices) -> UOp:
 
 def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machine) -> KernelCode:
     """The passes after the opts have been chosen."""
-    lowered = run_passes(LOWERING, kernel, Choices(machine, opts))
-    with span("linearize"):
-        loops = linearize(lowered)
-    nodes = lowered.toposort()
-    variables = sorted(
-        {n.arg for n in nodes if n.op == O.DEFINE_VAR and n.arg.name != CORE}, key=lambda v: v.name
-    )
-    cores = max(
-        [n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR and n.arg.name == CORE], default=1
-    )
-    writes, reads = _slots(nodes, O.STORE), _slots(nodes, O.LOAD)
-    waiting = [e.src[0].src[0].src[0].arg.slot for e in kernel.src if parts_of(e)]
-    reads = tuple([slot for slot in reads if slot not in waiting])  # its own sums are no input
-    flops, moved = work_of(body, kernel)
-    stream = moved > machine.stream_bytes and _streams(kernel)
     name = kernel_name(body)
     symbol = f"{name}_{kernel.content_hash[:10]}"
-    with span("render"):
-        text, declarations = _render(symbol, loops, [v.name for v in variables], stream, writes)
-    debug(5, text)
+    loops = ordered_loops(kernel, machine, opts)
     return KernelCode(
-        name, symbol, text, declarations, body, kernel, opts, cores, list(variables),
-        reads, writes, flops, moved,
-    )  # fmt: skip
+        name, symbol, *kernel_text(symbol, kernel, loops, machine), body, kernel, opts
+    )
 
 
-def _slots(nodes: list[UOp], op: int) -> tuple[int, ...]:
-    """The arguments that loads or stores touch; scratch memory is no argument."""
-    memories = [n.src[0].src[0] for n in nodes if n.op == op]
-    return tuple(sorted({m.arg.slot for m in memories if m.op == O.PARAM}))
+def ordered_loops(kernel: UOp, machine: Machine, opts: tuple[Opt, ...] = ()) -> Loop:
+    """What is left to do after the opts, up to the tree that a renderer reads."""
+    lowered = run_passes(LOWERING, kernel, Choices(machine, opts))
+    with span("linearize"):
+        return linearize(lowered)
 
 
-def _render(
-    symbol: str, loops: Loop, variables: list[str], stream: bool, writes: tuple[int, ...]
+def kernel_text(symbol: str, kernel: UOp, loops: Loop, machine: Machine) -> tuple[str, set[str]]:
+    """The functions of a kernel and what they declare; its run-time integers come by name."""
+    nodes = kernel.toposort()
+    variables = sorted({n.arg.name for n in nodes if n.op == O.DEFINE_VAR})
+    with span("render"):
+        if bytes_moved(nodes) > machine.stream_bytes and _streams(nodes):
+            text, declarations = _streaming_text(symbol, nodes, loops, variables)
+        else:
+            text, declarations = _plain_text(symbol, loops, variables)
+    debug(5, text)
+    return text, declarations
+
+
+def _plain_text(symbol: str, loops: Loop, variables: list[str]) -> tuple[str, set[str]]:
+    renderer = LLVMRenderer()
+    return renderer.render(symbol, loops, variables), renderer.declarations
+
+
+def _streaming_text(
+    symbol: str, nodes: list[UOp], loops: Loop, variables: list[str]
 ) -> tuple[str, set[str]]:
-    """The kernel's text; one that streams also has a form for outputs that are not aligned."""
-    plain = LLVMRenderer()
-    if not stream:
-        return plain.render(symbol, loops, variables), plain.declarations
+    """Stores past the caches, and a second form for outputs that are not aligned."""
     fast = LLVMRenderer(stream=True)
     first = fast.render(f"{symbol}_stream", loops, variables)
     if not fast.streamed:
-        return plain.render(symbol, loops, variables), plain.declarations
-    second = plain.render(f"{symbol}_plain", loops, variables)
-    choice = streaming_choice(symbol, f"{symbol}_stream", f"{symbol}_plain", writes[0])
-    return "\n".join([first, second, choice]), fast.declarations | plain.declarations
+        return _plain_text(symbol, loops, variables)
+    second, declarations = _plain_text(f"{symbol}_plain", loops, variables)
+    memories = [n.src[0].src[0] for n in nodes if n.op == O.STORE]
+    written = min([m.arg.slot for m in memories if m.op == O.PARAM])
+    choice = streaming_choice(symbol, f"{symbol}_stream", f"{symbol}_plain", written)
+    return "\n".join([first, second, choice]), fast.declarations | declarations
 
 
-def _streams(kernel: UOp) -> bool:
+def _streams(nodes: list[UOp]) -> bool:
     """Only plain elementwise kernels write past the caches: others read what they wrote soon."""
-    return not any(n.op == O.REDUCE or n.arg == "ordered" for n in kernel.toposort())
+    return not any(n.op == O.REDUCE or n.arg == "ordered" for n in nodes)
 
 
 def work_of(body: UOp, kernel: UOp) -> tuple[int, int]:
@@ -237,11 +229,12 @@ def work_of(body: UOp, kernel: UOp) -> tuple[int, int]:
             flops += evaluations(n) * (2 * PARTS[n.arg] - (n.dtype.kind == "f"))
         elif n.op == O.REDUCE and n.dtype.kind == "f":
             flops += evaluations(n.src[0])
-    moved = 0
-    for n in body.toposort():
-        if n.op == O.PARAM:
-            moved += elements(n.arg.shape) * n.dtype.itemsize
-    return flops * cores, moved
+    return flops * cores, bytes_moved(body.toposort())
+
+
+def bytes_moved(nodes: list[UOp]) -> int:
+    """The bytes of all arguments."""
+    return sum([elements(n.arg.shape) * n.dtype.itemsize for n in nodes if n.op == O.PARAM])
 
 
 def dump(stage: str, before: UOp, after: UOp) -> None:

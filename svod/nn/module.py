@@ -495,11 +495,5 @@ class Module:
         return f"{type(self).__name__}(\n  {inner}\n)"
 
 
-def sizes_match(what: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    """An error that names both shapes when they differ."""
-    if found != wanted:
-        raise ShapeError(f"{what}: shape {found}, expected {wanted}")
-
-
 guard_class(Parameter, "__init__")
 guard_class(Module, "__init__", "load_state_dict", "to", "register_buffer", "register_parameter")

@@ -35,7 +35,7 @@ from svod.runtime.programs import (
     program_key,
     program_of,
 )
-from svod.schedule.cache import Cache, CacheInfo
+from svod.schedule.cache import Cache
 
 PROGRAM_ENTRIES = 8192  # loaded code; twice what the optimised kernels may hold by default
 
@@ -75,11 +75,6 @@ def compiled_kernels(
         for (body, key), kernel in zip(missing.items(), made, strict=True):
             found[body] = kernels.insert(key, kernel)
     return found
-
-
-def kernel_cache_info() -> CacheInfo:
-    """Hits, misses and size of the cache of optimised kernels."""
-    return kernels.info()
 
 
 def clear_kernel_cache() -> None:

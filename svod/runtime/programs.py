@@ -16,8 +16,6 @@ from enum import IntEnum
 
 from svod.base.errors import CompileError, GraphError, SvodError
 from svod.base.hashing import digest
-from svod.base.log import debug
-from svod.base.timing import span
 from svod.codegen.linearize import Loop
 from svod.device.device import Device, Program
 from svod.device.spec import (
@@ -25,7 +23,6 @@ from svod.device.spec import (
     CompiledSpec,
     ProgramMetadata,
     ProgramSpec,
-    derive_metadata,
 )
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -162,13 +159,10 @@ def _linear(program: UOp, device: Device) -> UOp:
     sink = program.src[0]
     if not isinstance(device.renderer, CpuRenderer):
         return make(O.LINEAR, dt.void, sink.src)  # its stores, in order
-    from svod.codegen.linearize import linearize
-    from svod.codegen.pipeline import LOWERING, Choices, run_passes
+    from svod.codegen.pipeline import ordered_loops
     from svod.device.cpu.host import host_machine
 
-    lowered = run_passes(LOWERING, sink, Choices(host_machine()))
-    with span("linearize"):
-        return make(O.LINEAR, dt.void, tuple(flatten_loops(linearize(lowered))))
+    return make(O.LINEAR, dt.void, tuple(flatten_loops(ordered_loops(sink, host_machine()))))
 
 
 def _to_source(program: UOp, device: Device) -> UOp:
@@ -203,19 +197,12 @@ def metadata_of(spec: ProgramSpec) -> ProgramMetadata:
 
 
 def _cpu_source(program: UOp, name: str) -> str:
-    from svod.codegen.pipeline import _render, _streams, work_of
+    from svod.codegen.pipeline import kernel_text
     from svod.codegen.render.llvm import module
     from svod.device.cpu.host import host_machine
 
     sink, _, linear = program.src[:3]
-    derived = derive_metadata(sink)
-    _, moved = work_of(sink, sink)
-    streams = moved > host_machine().stream_bytes and _streams(sink)
-    with span("render"):
-        text, declarations = _render(
-            name, loops_of(linear.src), list(derived.var_names), streams, derived.outs
-        )
-    debug(5, text)
+    text, declarations = kernel_text(name, sink, loops_of(linear.src), host_machine())
     return module([text], declarations)
 
 

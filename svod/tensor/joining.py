@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import ShapeError
 from svod.ir import build as B
 from svod.tensor.core import Core, axis_of, integer, nodes_of, real_axis, wrap
-from svod.tensor.pieces import join, slice_axis
+from svod.tensor.pieces import slice_axis
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -31,7 +31,7 @@ def concatenate(tensors: Sequence[Tensor], dim: int | None = 0) -> Tensor:
     for node in nodes:
         if len(node.shape) != len(shape) or node.shape[:axis] + node.shape[axis + 1 :] != rest:
             raise ShapeError(f"cat along axis {axis}: shapes {shape} and {node.shape} differ")
-    return wrap(join(nodes, axis), device)
+    return wrap(B.cat(nodes, axis), device)
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -45,7 +45,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if node.shape != shape:
             raise ShapeError(f"stack: shapes {shape} and {node.shape} differ")
     lines = [B.reshape(n, (*shape[:axis], 1, *shape[axis:])) for n in nodes]
-    return wrap(join(lines, axis), device)
+    return wrap(B.cat(lines, axis), device)
 
 
 class Joining(Core):

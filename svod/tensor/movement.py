@@ -30,7 +30,7 @@ from svod.tensor.core import (
 )
 from svod.tensor.elementwise import select
 from svod.tensor.padding import pad_modes, pad_pairs
-from svod.tensor.pieces import join, slice_axis, tile, transpose
+from svod.tensor.pieces import slice_axis, tile, transpose
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -242,7 +242,7 @@ class Movement(Core):
             if cut:
                 head = slice_axis(x.uop, axis, 0, cut)
                 tail = slice_axis(x.uop, axis, cut, size)
-                x = wrap(join((tail, head), axis), self._device)
+                x = wrap(B.cat((tail, head), axis), self._device)
         return x
 
     # -- repetition ----------------------------------------------------------------------------

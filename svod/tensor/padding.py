@@ -9,7 +9,7 @@ from svod.base.errors import ShapeError
 from svod.ir import build as B
 from svod.ir.node import UOp
 from svod.tensor.core import Scalar, integer, numbers
-from svod.tensor.pieces import join, pad_value, slice_axis
+from svod.tensor.pieces import pad_value, slice_axis
 
 
 def pad_pairs(pad: Any, ndim: int) -> list[tuple[int, int]]:
@@ -74,4 +74,4 @@ def _pad_axis(x: UOp, axis: int, before: int, after: int, mode: str) -> UOp:
         if after:
             wide = (*shape[:axis], after, *shape[axis + 1 :])
             parts.append(B.expand(slice_axis(x, axis, size - 1, size), wide))
-    return join(parts, axis)
+    return B.cat(parts, axis)

@@ -1,8 +1,6 @@
-"""Node-level pieces that several families share: cuts, borders, repetition, joining."""
+"""Node-level pieces that several families share: cuts, borders, repetition."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from svod.dtype import types as dt
 from svod.ir import build as B
@@ -30,12 +28,6 @@ def slice_axis(x: UOp, axis: int, start: int, stop: int) -> UOp:
     return B.shrink(x, tuple(pairs))
 
 
-def split_axis(x: UOp, axis: int, sizes: tuple[int, ...]) -> UOp:
-    """One axis cut into several."""
-    shape = x.shape
-    return B.reshape(x, shape[:axis] + sizes + shape[axis + 1 :])
-
-
 def transpose(x: UOp, a: int, b: int) -> UOp:
     """Two axes exchanged."""
     axes = list(range(len(x.shape)))
@@ -50,8 +42,3 @@ def tile(x: UOp, counts: tuple[int, ...]) -> UOp:
     wide = [m for n, c in zip(shape, counts, strict=True) for m in (c, n)]
     x = B.expand(B.reshape(x, tuple(split)), tuple(wide))
     return B.reshape(x, tuple([n * c for n, c in zip(shape, counts, strict=True)]))
-
-
-def join(parts: Sequence[UOp], axis: int) -> UOp:
-    """The parts one after the other along an axis."""
-    return B.cat(parts, axis)

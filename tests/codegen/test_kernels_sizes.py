@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from svod.base.knobs import knobs
-from svod.codegen.pipeline import KernelCode, generate
-from svod.device.cpu.compiler import compile_kernels
+from svod.codegen.pipeline import generate
+from svod.device.cpu.compiler import CpuCompiler, CpuProgram, load_program, spec_of
 from svod.device.cpu.host import host_machine
+from svod.device.spec import ProgramSpec
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
@@ -105,12 +106,12 @@ MACHINES = {
 }  # fmt: skip
 
 
-def compiled(value: UOp, machine: Machine, is_plain: bool) -> tuple[KernelCode, Any]:
+def compiled(value: UOp, machine: Machine, is_plain: bool) -> tuple[ProgramSpec, CpuProgram]:
     memory = make(O.PARAM, value.dtype, (), ParamArg(0, most(value.shape)))
     store = make(O.STORE, dt.void, (view_as(memory, value.shape), value))
     with knobs.scope(OPTIMIZE=not is_plain):
-        code = generate(make(O.SINK, dt.void, (store,)), machine)
-    return code, compile_kernels([code])[0]
+        spec = spec_of(generate(make(O.SINK, dt.void, (store,)), machine))
+    return spec, load_program(CpuCompiler().compile(spec))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -127,13 +128,13 @@ def test_every_size_is_right(name: str, way: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(heuristics, "THREAD_WORK", 10.0)
     value, shapes, meaning = CASES[name]()
     machine = replace(host_machine(), **MACHINES[way])
-    code, program = compiled(value, machine, way == "plain")
+    spec, program = compiled(value, machine, way == "plain")
     rng = np.random.default_rng(0)
     for size in (1, 2, 3, 15, 16, 17, 33, 64, 69, MOST):
         arrays = [rng.integers(-4, 5, most(s)).astype(np.float32) for s in shapes]
         buffers = [aligned(np.full(most(value.shape), UNTOUCHED)), *map(aligned, arrays)]
         addresses = [ctypes.c_void_p(b.ctypes.data).value or 0 for b in buffers]
-        program(addresses, [size] * len(code.variables), (code.cores, 1, 1))
+        program(addresses, [size] * len(spec.vars), (spec.global_size[0].arg, 1, 1))
         want = np.full(most(value.shape), UNTOUCHED)
         parts = [a[at(s, size)] for a, s in zip(arrays, shapes, strict=True)]
         want[at(value.shape, size)] = meaning(*parts)

@@ -16,14 +16,9 @@ from typing import Final
 from svod.codegen.linearize import Loop
 from svod.codegen.render.attention import emit_attention
 from svod.codegen.render.boxes import Boxes
-from svod.codegen.render.llvm import (
-    SELDOM,
-    LLVMRenderer,
-    _memory_type,
-    _zero,
-    factor_of,
-    type_name,
-)
+from svod.codegen.render.llvm import SELDOM, LLVMRenderer
+from svod.codegen.render.llvm_memory import factor_of
+from svod.codegen.render.llvm_types import memory_type, type_name, zero
 from svod.codegen.render.rare import behind_branches
 from svod.codegen.render.tiles import emit_tile
 from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
@@ -269,7 +264,7 @@ class NvptxRenderer(LLVMRenderer):
         self, node: UOp, value: str, partner: str, slot: int, parts: int, width: int
     ) -> str:
         dtype = node.dtype
-        kind = _memory_type(dtype)
+        kind = memory_type(dtype)
         align = min(VECTOR_BYTES, _power_of_two(dtype.itemsize * dtype.lanes))
         key = (node.src[0], partner)
         array = self._exchanged.get(key)
@@ -297,7 +292,7 @@ class NvptxRenderer(LLVMRenderer):
         source = self._emit(f"getelementptr {kind}, {SHARED} {array}, i32 {place}")
         found = self._emit(f"load {kind}, {SHARED} {source}, align {align}")
         if dtype.scalar is dt.bool_:
-            found = self._emit(f"icmp ne {kind} {found}, {_zero(kind)}")
+            found = self._emit(f"icmp ne {kind} {found}, {zero(kind)}")
         return found
 
     def _cast(self, node: UOp) -> str:
@@ -321,7 +316,7 @@ class NvptxRenderer(LLVMRenderer):
 
     def _address(self, index: UOp) -> str:
         memory = self._memory(index.src[0])
-        scalar = _memory_type(index.src[0].dtype.scalar)
+        scalar = memory_type(index.src[0].dtype.scalar)
         offset = index.src[1]
         extra = 0
         base = memory
@@ -357,7 +352,7 @@ class NvptxRenderer(LLVMRenderer):
     def _load(self, node: UOp) -> str:
         index, dtype = node.src[0], node.dtype
         gate = index.src[2] if len(index.src) > 2 else None
-        kind = _memory_type(dtype)
+        kind = memory_type(dtype)
         if index.arg == "each" or (gate is not None and gate.dtype.lanes > 1):
             value = self._load_each(index, dtype, gate)
         elif gate is None:
@@ -367,7 +362,7 @@ class NvptxRenderer(LLVMRenderer):
         else:
             value = self._read_or_zero(index, kind, self._address(index), self._value(gate))
         if dtype.scalar is dt.bool_:
-            return self._emit(f"icmp ne {kind} {value}, {_zero(kind)}")
+            return self._emit(f"icmp ne {kind} {value}, {zero(kind)}")
         return value
 
     def _read(self, index: UOp, kind: str, address: str, align: int) -> str:
@@ -382,11 +377,11 @@ class NvptxRenderer(LLVMRenderer):
         place = self._emit(f"select i1 {gate}, {GLOBAL} {address}, {GLOBAL} {base}")
         item = index.src[0].dtype.scalar.itemsize
         read = self._read(index, kind, place, item)
-        return self._emit(f"select i1 {gate}, {kind} {read}, {kind} {_zero(kind)}")
+        return self._emit(f"select i1 {gate}, {kind} {read}, {kind} {zero(kind)}")
 
     def _load_behind(self, index: UOp, dtype: DType, gate: UOp) -> str:
         """A vector that is read only where the gate is open."""
-        kind, test = _memory_type(dtype), self._value(gate)
+        kind, test = memory_type(dtype), self._value(gate)
         before = self.block
         number = self._branch(test)
         saved = dict(self.pointers)
@@ -394,11 +389,11 @@ class NvptxRenderer(LLVMRenderer):
         self.pointers = saved
         inside = self.block
         self._join(number)
-        return self._emit(f"phi {kind} [ {read}, %{inside} ], [ {_zero(kind)}, %{before} ]")
+        return self._emit(f"phi {kind} [ {read}, %{inside} ], [ {zero(kind)}, %{before} ]")
 
     def _load_each(self, index: UOp, dtype: DType, gate: UOp | None) -> str:
         """Lanes one by one: they lie apart, or some do not exist."""
-        kind, scalar = _memory_type(dtype), _memory_type(dtype.scalar)
+        kind, scalar = memory_type(dtype), memory_type(dtype.scalar)
         result = "poison"
         for lane, address in enumerate(self._lane_addresses(index, dtype.lanes)):
             if gate is None:
@@ -415,7 +410,7 @@ class NvptxRenderer(LLVMRenderer):
         return self._emit(f"extractelement {type_name(node.dtype)} {value}, i64 {lane}")
 
     def _lane_addresses(self, index: UOp, lanes: int) -> list[str]:
-        scalar = _memory_type(index.src[0].dtype.scalar)
+        scalar = memory_type(index.src[0].dtype.scalar)
         if index.arg != "each":
             base = self._address(index)
             return [self._step(scalar, base, str(lane)) for lane in range(lanes)]
@@ -431,7 +426,7 @@ class NvptxRenderer(LLVMRenderer):
     def _store(self, node: UOp) -> None:
         index, source = node.src
         dtype = source.dtype
-        kind = _memory_type(dtype)
+        kind = memory_type(dtype)
         value = self._value(source)
         if dtype.scalar is dt.bool_:
             value = self._emit(f"zext {type_name(dtype)} {value} to {kind}")
@@ -490,7 +485,7 @@ class NvptxRenderer(LLVMRenderer):
         self.lines.append(f"  store {kind} {value}, {GLOBAL} {address}, align {align}")
 
     def _store_each(self, index: UOp, dtype: DType, value: str, gate: UOp | None) -> None:
-        kind, scalar = _memory_type(dtype), _memory_type(dtype.scalar)
+        kind, scalar = memory_type(dtype), memory_type(dtype.scalar)
         addresses = self._lane_addresses(index, dtype.lanes)
         for lane, address in enumerate(addresses):
             part = self._emit(f"extractelement {kind} {value}, i64 {lane}")

@@ -25,10 +25,8 @@ from svod.codegen.render.llvm import module
 from svod.device.cpu.elf import ObjectFormatError, ObjectImage
 from svod.device.cpu.host import cpu_identity, host_machine
 from svod.device.device import Size3, Toolchain
-from svod.device.launch import LaunchSize
-from svod.device.spec import CompiledSpec, ProgramSpec, Variable
+from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
-from svod.ir.symbolic import ONE, num
 
 if TYPE_CHECKING:
     from svod.base.store import BlobStore
@@ -76,11 +74,8 @@ class CpuRenderer:
 
     device = "CPU"
 
-    def code(self, body: UOp) -> KernelCode:
-        return generate(body, host_machine())
-
     def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
-        return spec_of(self.code(ast))
+        return spec_of(generate(ast, host_machine()))
 
     def decompositor(self) -> None:
         return None
@@ -88,25 +83,10 @@ class CpuRenderer:
 
 def spec_of(code: KernelCode) -> ProgramSpec:
     """What the device layer knows of a kernel."""
-    names = [v.name for v in code.variables]
-    slots = sorted({*code.reads, *code.writes})
-    return ProgramSpec(
-        name=code.symbol,
-        src=module([code.text], code.declarations),
-        device="CPU",
-        ast=code.kernel,
-        global_size=launch_size(code),
-        vars=[Variable(v.name, v.lo, v.hi) for v in code.variables],
-        var_names=names,
-        globals=slots,
-        outs=list(code.writes),
-        ins=list(code.reads),
-        buf_count=len(slots),
-    )
-
-
-def launch_size(code: KernelCode) -> LaunchSize:
-    return (num(code.cores), ONE, ONE)
+    source = module([code.text], code.declarations)
+    spec = ProgramSpec(code.symbol, source, "CPU", code.kernel)
+    spec.apply_derived_metadata_from_ast()
+    return spec
 
 
 class CpuCompiler:
@@ -134,18 +114,7 @@ def toolchain() -> Toolchain:
     return Toolchain(((CpuRenderer(), CpuCompiler()),), load_program)
 
 
-# -- many kernels at once ------------------------------------------------------------------------
-
-
-def compile_kernels(codes: Sequence[KernelCode]) -> list[CpuProgram]:
-    """Programs for kernels, made as one module."""
-    if not codes:
-        return []
-    texts = {c.symbol: c.text for c in codes}
-    declarations = set().union(*[c.declarations for c in codes])
-    source = module(list(texts.values()), declarations)
-    image = load_image(object_for(source))
-    return [CpuProgram(c.symbol, image.symbol(c.symbol), image) for c in codes]
+# -- object code ---------------------------------------------------------------------------------
 
 
 def object_for(source: str) -> bytes:
