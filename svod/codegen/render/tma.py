@@ -13,14 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from svod.codegen.render.panels import LINE, Panel, assembly
-from svod.codegen.render.tiles import (
-    ELEMENTS,
-    THREADS,
-    CountedLoop,
-    Operand,
-    Wgmma,
-    wgmma_for,
-)
+from svod.codegen.render.tile_parts import ELEMENTS, THREADS, CountedLoop, Operand
+from svod.codegen.render.wgmma import Wgmma, wgmma_for
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.gpu_tile import Axes
