@@ -56,9 +56,10 @@ def separate_loops(sink: UOp) -> UOp:
 
 def order_offsets(sink: UOp) -> UOp:
     """Every scalar offset with its terms sorted by the depth of the loops they need."""
-    depth = _depths(sink)
+    order = sink.toposort()
+    depth = _depths(order)
     done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
+    for node in order:
         src = tuple([done[s] for s in node.src])
         if node.op == O.INDEX and node.src[1].dtype is dt.index:
             src = (src[0], _sorted_sum(node.src[1], depth), *src[2:])
@@ -66,9 +67,9 @@ def order_offsets(sink: UOp) -> UOp:
     return done[sink]
 
 
-def _depths(sink: UOp) -> dict[UOp, int]:
+def _depths(order: list[UOp]) -> dict[UOp, int]:
     depth: dict[UOp, int] = {}
-    for node in reversed(sink.toposort()):
+    for node in reversed(order):
         if node.op in (O.END, O.REDUCE):
             base = 1 + max([depth.get(r, 0) for r in node.ranges], default=0)
             for i, r in enumerate([s for s in node.src if s.op == O.RANGE]):

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 from svod.base.errors import ComplexOperand, GraphError, VariableError
@@ -302,12 +303,11 @@ def toposort(roots: Iterable[UOp]) -> list[UOp]:
             if s not in seen:
                 seen.add(s)
                 found.append(s)
-    found.sort(key=_serial)
+    found.sort(key=serial)
     return found
 
 
-def _serial(node: UOp) -> int:
-    return node.sn
+serial = attrgetter("sn")  # the order of creation, in which sources come before users
 
 
 def substitute(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ...]:

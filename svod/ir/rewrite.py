@@ -12,7 +12,6 @@ import linecache
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from operator import attrgetter
 from typing import Any
 
 from svod.base.errors import RewriteLoopError
@@ -20,7 +19,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import node as nodes
 from svod.ir import ops as O
-from svod.ir.node import UOp, const, make
+from svod.ir.node import UOp, const, make, serial
 from svod.ir.patterns import Rule, alike, is_zero, root_ops, write_function
 from svod.ir.symbolic import rebuild
 
@@ -169,18 +168,15 @@ def rewrite(roots: tuple[UOp, ...], matcher: Matcher, ctx: Any = None) -> tuple[
             if s not in seen and not s.nf & bit:
                 see(s)
                 append(s)
-    found.sort(key=_serial)
-    serial = nodes._next_sn
+    found.sort(key=serial)
+    newest = nodes._next_sn
     work = _Pass(matcher, ctx)
     work.run(found)
     stats.visits += work.visits
     stats.rewrites += work.rewrites
-    stats.new_nodes += nodes._next_sn - serial
+    stats.new_nodes += nodes._next_sn - newest
     memo = work.memo
     return tuple([memo.get(r, r) for r in roots]) if memo else roots
-
-
-_serial = attrgetter("sn")
 
 
 class _Pass:

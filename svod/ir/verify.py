@@ -14,7 +14,7 @@ from svod.ir.checks.kernels import COPIED, EFFECTS, KERNEL
 from svod.ir.checks.lowered import LOWERED
 from svod.ir.checks.tensors import TENSOR
 from svod.ir.checks.values import Table
-from svod.ir.node import UOp
+from svod.ir.node import UOp, serial
 from svod.ir.text import brief
 
 
@@ -115,5 +115,5 @@ def _check_loops(root: UOp, order: list[UOp], stage: str, shared_loops: bool) ->
         if node.op == O.RANGE and node not in closers:
             _fail(stage, node, "no END or REDUCE closes this loop")
     if root.ranges:
-        loop = min(root.ranges, key=lambda r: r.sn)
+        loop = min(root.ranges, key=serial)
         _fail(stage, loop, f"it is also used outside of {brief(closers[loop])}, which closes it")

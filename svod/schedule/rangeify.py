@@ -12,7 +12,7 @@ from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp, const, make
+from svod.ir.node import UOp, const, make, serial
 from svod.ir.reductions import identity
 from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, lt, mul, num, sub
 from svod.schedule.collapse import collapse_reduce
@@ -318,5 +318,5 @@ def _reachable(roots: list[UOp]) -> list[UOp]:
             if s not in seen:
                 seen.add(s)
                 found.append(s)
-    found.sort(key=lambda n: n.sn)
+    found.sort(key=serial)
     return found

@@ -26,7 +26,7 @@ from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, elements, make
+from svod.ir.node import UOp, elements, make, serial
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
@@ -426,7 +426,7 @@ def _port_names(
     inputs: dict[int, tuple[str, Shape | None]] = {}
     taken = {name for name, _ in given.values()}
     number = 0
-    for node in sorted(found.parameters, key=lambda n: n.sn):
+    for node in sorted(found.parameters, key=serial):
         if node.op == O.BIND or node.sn in constants:
             continue
         if node in given:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from svod.codegen.render.expression import expression, loop_names, place
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, serial
 from svod.optimize.opts import CORE
 
 _WORDS = {O.ADD: "sum", O.MUL: "product", O.MAX: "max", O.MIN: "min", O.AND: "all", O.OR: "any"}
@@ -102,7 +102,7 @@ def _visible(root: UOp, known: dict[UOp, str]) -> list[UOp]:
             if s not in seen:
                 seen.add(s)
                 found.append(s)
-    return sorted(found, key=lambda n: n.sn)
+    return sorted(found, key=serial)
 
 
 def _axis(r: UOp, names: dict[UOp, str]) -> str:
