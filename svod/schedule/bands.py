@@ -12,8 +12,9 @@ from collections.abc import Callable
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp
-from svod.schedule.storage import Held, axis_range, is_contraction
-from svod.schedule.views import Indices, source_indices
+from svod.schedule.storage import Held
+from svod.schedule.views import Indices, axis_range, source_indices
+from svod.schedule.work import is_contraction
 
 LONGEST_ROW = 1 << 18  # bytes of one row of scores
 FLOATS = ("float16", "bfloat16", "float32", "float64")

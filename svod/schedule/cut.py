@@ -21,9 +21,10 @@ from svod.ir.scan import Loop, loop_of, outer_order, outer_sources
 from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.bands import find_bands
 from svod.schedule.operands import packed_operands
-from svod.schedule.storage import EFFECTS, LEAVES, decide_storage
+from svod.schedule.storage import decide_storage
 from svod.schedule.views import Shape
 from svod.schedule.windows import stored_windows
+from svod.schedule.work import EFFECTS, LEAVES
 
 
 @dataclass(slots=True)

@@ -13,25 +13,23 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, const, make, serial
-from svod.ir.reductions import identity
-from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, lt, mul, num, sub
+from svod.ir.reductions import accumulator_dtype, identity
+from svod.ir.symbolic import FALSE, TRUE, ZERO, add, and_, conjuncts, lt, mul, num, sub
 from svod.schedule.collapse import collapse_reduce
-from svod.schedule.storage import axis_range, output_indices
 from svod.schedule.views import (
     Indices,
     Shape,
+    axis_range,
     flatten,
     inside,
     is_stack,
     node_of,
+    output_indices,
     source_indices,
 )
 
 Place = tuple[Indices, UOp]  # indices, and the gate under which they are inside the tensor
 Demand = tuple[UOp, Indices, UOp]
-
-WIDE_SUM = {dt.float16: dt.float32, dt.bfloat16: dt.float32}
-WIDE_SUM |= {dt.float8_e4m3: dt.float32, dt.float8_e5m2: dt.float32}
 
 
 def rangeify(body: UOp) -> UOp:
@@ -203,13 +201,8 @@ class _Lowering:
 def _reduce(op: int, dtype: dt.DType, value: UOp, ranges: tuple[UOp, ...]) -> UOp:
     if not ranges:
         return value
-    wide = WIDE_SUM.get(dtype) if op in (O.ADD, O.MUL) else None
-    if wide is not None:
-        value = simplify_value(O.CAST, wide, (value,), None)
-    result = collapse_reduce(op, value, ranges)
-    if wide is not None:
-        result = make(O.CAST, dtype, (result,))
-    return result
+    value = simplify_value(O.CAST, accumulator_dtype(op, dtype), (value,), None)
+    return simplify_value(O.CAST, dtype, (collapse_reduce(op, value, ranges),), None)
 
 
 def gated(valid: UOp, value: UOp) -> UOp:
@@ -217,8 +210,6 @@ def gated(valid: UOp, value: UOp) -> UOp:
     if valid is TRUE:
         return value
     if value.op == O.LOAD and len(value.src[0].src) == 3:
-        from svod.ir.symbolic import conjuncts
-
         have = conjuncts(value.src[0].src[2])
         if all(c in have for c in conjuncts(valid)):
             return value

@@ -19,7 +19,7 @@ from svod.ir.args import AxisKind, BufferArg, ParamArg, RangeArg
 from svod.ir.node import UOp, const, elements, make, variable
 from svod.ir.scan import loop_of, outer_order, outer_sources, replaced
 from svod.schedule.cut import Cut, Cutter
-from svod.schedule.storage import LEAVES
+from svod.schedule.work import LEAVES
 
 
 def emit_loop(outer: Cutter, node: UOp) -> None:

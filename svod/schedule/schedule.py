@@ -24,7 +24,7 @@ from svod.schedule.preschedule import (
     kernel_bodies,
 )
 from svod.schedule.split_reduce import split_reductions
-from svod.schedule.storage import EFFECTS, LEAVES
+from svod.schedule.work import EFFECTS, LEAVES
 
 CACHE_ENTRIES = 512
 

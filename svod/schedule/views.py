@@ -8,6 +8,7 @@ from typing import Any
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, const, largest, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, divide, ge, lt, modulo, mul, num, sub
 
@@ -20,6 +21,18 @@ Shape = tuple[Any, ...]  # sizes: numbers, or index nodes for run-time sizes
 def node_of(size: UOp | int) -> UOp:
     """A size as a node."""
     return size if isinstance(size, UOp) else num(size)
+
+
+def axis_range(number: int, size: UOp | int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+    """The loop counter of one axis; an axis of one element needs none."""
+    if size == 1:
+        return ZERO
+    return make(O.RANGE, dt.index, (node_of(size),), RangeArg(number, kind))
+
+
+def output_indices(shape: Shape) -> Indices:
+    """The loop counters over all elements of a shape."""
+    return tuple([axis_range(axis, size) for axis, size in enumerate(shape)])
 
 
 def strides_of(shape: Shape) -> Shape:
