@@ -17,14 +17,14 @@ from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
 from svod.ir.build import view_as, whole_of
 from svod.ir.node import UOp, elements, make, stored_shape
-from svod.ir.scan import Loop, loop_of, outer_order, outer_sources
+from svod.ir.scan import Loop, loop_of, outer_order
 from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.bands import find_bands
 from svod.schedule.operands import packed_operands
+from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
 from svod.schedule.storage import decide_storage
 from svod.schedule.views import Shape
 from svod.schedule.windows import stored_windows
-from svod.schedule.work import EFFECTS, LEAVES
 
 
 @dataclass(slots=True)
@@ -46,39 +46,8 @@ def cut(
     while True:
         try:
             return Cutter(sink, default_device, takes, in_place).run()
-        except _Overwritten as found:
-            sink = _with_copy(sink, found.base)
-
-
-class _Overwritten(Exception):
-    """Kernels that read a buffer can not all come before the one that writes it."""
-
-    def __init__(self, base: UOp) -> None:
-        super().__init__(repr(base))
-        self.base = base
-
-
-def _with_copy(sink: UOp, base: UOp) -> UOp:
-    """The graph with a copy of the buffer's old values for everything that reads them."""
-    done: dict[UOp, UOp] = {base: make(O.CONTIGUOUS, base.dtype, (base,))}
-    for node in sink.toposort():
-        if node in done:
-            continue
-        src = tuple([done[s] for s in node.src])
-        if node.op == O.ASSIGN:
-            src = (_target_of(node.src[0], done), src[1])
-        elif node.op == O.AFTER:
-            src = (node.src[0], *src[1:])
-        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
-    return done[sink]
-
-
-def _target_of(target: UOp, done: dict[UOp, UOp]) -> UOp:
-    """The place an assignment writes, which is never the copy."""
-    if target.op not in O.MOVEMENT:
-        return done[target] if target.op in EFFECTS or target.op == O.AFTER else target
-    inner = _target_of(target.src[0], done)
-    return target if inner is target.src[0] else make(target.op, target.dtype, (inner,), target.arg)
+        except Overwritten as found:
+            sink = with_copies(sink, found.bases)
 
 
 class Numbers:
@@ -139,7 +108,7 @@ class Cutter:
             if node.op == O.SCAN:
                 self.loops.setdefault(loop_of(node), []).append(node)
         pending = [n for n in order if n in self.stored]
-        for node in self._ordered(pending):
+        for node in ordered(pending, self.stored):
             self._emit(node)
         for root in self.sink.src:
             self.cut.outputs.append(self._storage_of(root))
@@ -149,89 +118,6 @@ class Cutter:
         """Whether the device's kernels can hold rows in scratch memory."""
         device = self.device.get(node, self.default_device)
         return self.takes is None or self.takes(device) is None
-
-    def _ordered(self, pending: list[UOp]) -> list[UOp]:
-        """As given, but readers of a buffer come before the call that overwrites it.
-
-        A buffer is read as it was before all assignments; only through the value of an
-        assignment is it read after it.
-        """
-        assigns = [n for n in pending if n.op == O.ASSIGN]
-        if not assigns:
-            return pending
-        waits: dict[UOp, set[UOp]] = {n: set() for n in pending}
-        touched = {n: self._buffers_read(n) for n in pending}
-        inputs = {n: self._stored_inputs(n) for n in pending}
-        later = {n: self._read_later(n) for n in pending}  # buffers after some assignments
-        for n in pending:
-            waits[n] |= inputs[n]
-        below: dict[UOp, set[UOp]] = {}
-        for n in pending:
-            below[n] = set(inputs[n])
-            for i in inputs[n]:
-                below[n] |= below.get(i, set())
-        for a in assigns:
-            base = _base_buffer(a)
-            for n in pending:
-                if n is a or base not in touched[n]:
-                    continue
-                if a in below[n]:
-                    raise _Overwritten(base)
-                waits[a].add(n)
-            for n in pending:
-                if n is not a and any(r.src[0] is base and a not in r.src for r in later[n]):
-                    waits[a].add(n)
-        done: set[UOp] = set()
-        result: list[UOp] = []
-        while len(result) < len(pending):
-            ready = [n for n in pending if n not in done and waits[n] <= done]
-            if not ready:
-                raise _Overwritten(self._contested(assigns, touched, done))
-            done.add(ready[0])
-            result.append(ready[0])
-        return result
-
-    def _contested(self, assigns: list[UOp], touched: dict[UOp, set[UOp]], done: set[UOp]) -> UOp:
-        """A buffer that still has to be written and that others still have to read."""
-        for a in assigns:
-            base = _base_buffer(a)
-            if a not in done and any(
-                n is not a and n not in done and base in read for n, read in touched.items()
-            ):
-                return base
-        raise GraphError("assignments wait for each other")
-
-    def _kernel_nodes(self, node: UOp) -> list[UOp]:
-        """The node and what is computed inside its kernel, down to stored values and leaves."""
-        seen = {node}
-        found = [node]
-        for n in found:
-            for s in outer_sources(n):
-                if s not in seen:
-                    seen.add(s)
-                    if s in self.stored or s.op in LEAVES:
-                        continue
-                    found.append(s)
-        return found
-
-    def _stored_inputs(self, node: UOp) -> set[UOp]:
-        found = {s for n in self._kernel_nodes(node) for s in outer_sources(n) if s in self.stored}
-        return found.union(*[after.src[1:] for after in self._read_later(node)])
-
-    def _read_later(self, node: UOp) -> set[UOp]:
-        nodes = self._kernel_nodes(node)
-        return {s for n in nodes for s in outer_sources(n) if s.op == O.AFTER}
-
-    def _buffers_read(self, node: UOp) -> set[UOp]:
-        skip = _target_chain(node) if node.op == O.ASSIGN else set()
-        return {
-            s
-            for n in self._kernel_nodes(node)
-            if n not in skip
-            for s in outer_sources(n)
-            if s.op in (O.BUFFER, O.PARAM, O.BUFFER_VIEW)
-            and not (n is node and node.op == O.ASSIGN and s is node.src[0])
-        }
 
     def _propagate_lines(self, order: list[UOp]) -> None:
         """What has no line of user code belongs to the line of what was made from it."""
@@ -331,7 +217,7 @@ class Cutter:
 
     def _emit_assign(self, node: UOp) -> None:
         target, value = node.src
-        base = _base_buffer(node)
+        base = base_buffer(node)
         chain = []
         view = target
         while view.op in O.MOVEMENT:
@@ -427,20 +313,3 @@ def _param(node: UOp, slot: int) -> UOp:
 def _target(node: UOp) -> UOp:
     """Where a stored value goes: the whole of argument 0."""
     return view_as(make(O.PARAM, node.dtype, (), ParamArg(0, stored_shape(node.shape))), node.shape)
-
-
-def _target_chain(node: UOp) -> set[UOp]:
-    found = set()
-    view = node.src[0]
-    while view.op in O.MOVEMENT:
-        found.add(view)
-        view = view.src[0]
-    return found
-
-
-def _base_buffer(node: UOp) -> UOp:
-    while node.op not in (O.BUFFER, O.PARAM, O.BUFFER_VIEW):
-        if node.op not in O.MOVEMENT and node.op != O.AFTER and node.op not in EFFECTS:
-            raise GraphError(f"ASSIGN needs a buffer as its target, not {node!r}")
-        node = node.src[0]
-    return node

@@ -17,7 +17,7 @@ from svod.device.buffer import Buffer
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements, is_symbolic, make
-from svod.ir.scan import outer_order
+from svod.ir.scan import outer_order, outer_sources
 from svod.runtime.prepare import PortNames
 from svod.tensor import history, registry, tracing
 from svod.tensor.core import Core, tensor_of, wrap
@@ -114,18 +114,13 @@ class Recorder:
             for t, node in before:
                 if t.uop is not node and registry.buffer_node(t.uop) is None:
                     t.uop = node
-            known = {id(t) for t, _ in before}
-            for t in registry.live_tensors():
-                if id(t) in known:
-                    continue
-                if tracing.memory_of(t.uop).op == O.BUFFER:
-                    t.uop = tracing.without_waits(t.uop)
-                else:
-                    t.uop = tracing.without_writes(t.uop)
+            _leave_behind({id(t) for t, _ in before})
             for t, grad in grads:
                 t.grad = grad
-            for t in history.leaves():
-                if t.grad is not None and _reads(t.grad.uop, self.nodes.values()):
+            leaves = [t for t in history.leaves() if t.grad is not None]
+            reading = _reading([t.grad.uop for t in leaves], self.nodes.values())
+            for t in leaves:
+                if t.grad.uop in reading:
                     t.grad = None
             tracing.forget(self.nodes.values())
 
@@ -160,7 +155,7 @@ class Recorder:
                 registry.own_memory(old)
                 found[B.assign(old, new)] = None
                 self.changed.append((t, tracing.memory_of(old)))
-            elif _reads(new, stand_ins):
+            elif _reading([new], stand_ins):
                 raise ConfigError(
                     f"jit: the function gives a new value to a tensor of shape {t.shape} that has "
                     "no memory: realize() it before, or name it in state="
@@ -289,9 +284,29 @@ def _count(form: Form) -> int:
     return sum([_count(part) for part in form.parts])
 
 
-def _reads(node: UOp, memory: Iterable[UOp]) -> bool:
-    known = set(memory)
-    return any(n in known for n in outer_order((node,)))
+def _reading(roots: list[UOp], memory: Iterable[UOp]) -> set[UOp]:
+    """Of all nodes below the roots, those that are this memory or computed from it."""
+    order, known = outer_order(roots), set(memory)
+    found = known.intersection(order)
+    if found:
+        for node in order:
+            if not found.isdisjoint(outer_sources(node)):
+                found.add(node)
+    return found
+
+
+def _leave_behind(known: set[int]) -> None:
+    """Tensors a recorded function made show memory after its writes, or can not be computed."""
+    computed = []
+    for t in registry.live_tensors():
+        if id(t) in known:
+            continue
+        if tracing.memory_of(t.uop).op == O.BUFFER:
+            t.uop = tracing.without_waits(t.uop)
+        else:
+            computed.append(t)
+    for t, node in zip(computed, tracing.without_writes([t.uop for t in computed]), strict=True):
+        t.uop = node
 
 
 def _is_view(node: UOp) -> bool:

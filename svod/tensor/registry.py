@@ -7,7 +7,6 @@ that dies leaves without any Python code running.
 
 from __future__ import annotations
 
-from operator import attrgetter
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
@@ -16,7 +15,7 @@ from svod.base.errors import DeviceError
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
 from svod.ir.build import complex_view, floats_of, view_as, whole_of
-from svod.ir.node import UOp, make
+from svod.ir.node import UOp, make, serial
 from svod.tensor.history import record, share_history
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ changes = [0]  # counts new tensors and values given to old ones; equal counts m
 collected: dict[int, Collected] = {}  # by thread, where a block wants to know what is made in it
 _FEW = 1024
 _replacing = Lock()
-_serial = attrgetter("sn")
 _add = _live.add
 _discard = _live.discard
 
@@ -90,7 +88,7 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
                 base = base.src[0]
             owner = owners.get(base)
             if owner is not None and owner is not t:
-                t.uop = _moved_to(t.uop, base, twin_of(mapping[base]))
+                t.uop = moved_to(t.uop, base, twin_of(mapping[base]))
                 continue
             new = after.get(t.uop)
             if new is not None:
@@ -107,7 +105,7 @@ def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[U
                 if s.sn >= oldest and s not in seen:
                     seen.add(s)
                     order.append(s)
-    order.sort(key=_serial)
+    order.sort(key=serial)
     done = dict(mapping)
     for node in order:
         if node not in done and node.src:
@@ -146,11 +144,11 @@ def is_memory(node: UOp) -> bool:
 _MEMORY = (O.BUFFER, O.BUFFER_VIEW, O.AFTER, O.ASSIGN)
 
 
-def _moved_to(node: UOp, base: UOp, new: UOp) -> UOp:
+def moved_to(node: UOp, base: UOp, new: UOp) -> UOp:
     """The same view of another value."""
     if node is base:
         return new
-    return make(node.op, node.dtype, (_moved_to(node.src[0], base, new),), node.arg)
+    return make(node.op, node.dtype, (moved_to(node.src[0], base, new),), node.arg)
 
 
 def twin_of(node: UOp, has_history: bool = True) -> UOp:

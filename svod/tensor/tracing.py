@@ -19,7 +19,7 @@ from svod.ir import ops as O
 from svod.ir.args import BufferRef
 from svod.ir.build import floats_of, new_buffer, view_as
 from svod.ir.node import UOp, elements, make
-from svod.ir.scan import outer_order, replaced
+from svod.ir.scan import outer_order, outer_sources, replaced
 from svod.tensor.settings import Facts, Watched
 
 if TYPE_CHECKING:
@@ -106,7 +106,16 @@ def found_facts(effects: Effects) -> list[Facts]:
 def is_traced(node: UOp) -> bool:
     """Whether a value depends on what comes later: arguments, or memory written by then."""
     known, writes = state.stand_ins, state.effects is not None
-    return any(n in known or (writes and n.op == O.ASSIGN) for n in outer_order((node,)))
+    seen = {node}
+    found = [node]
+    for n in found:  # grows while it is read
+        if n in known or (writes and n.op == O.ASSIGN):
+            return True
+        for s in outer_sources(n):
+            if s not in seen:
+                seen.add(s)
+                found.append(s)
+    return False
 
 
 def refuse_traced(tensors: Iterable[Tensor]) -> None:
@@ -125,6 +134,7 @@ def refuse_traced(tensors: Iterable[Tensor]) -> None:
 def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors that can be computed now; assignments among the others happen in the plan."""
     found = []
+    written: dict[UOp, list[UOp]] = {}  # memory -> new assignments to it
     for t in tensors:
         node = floats_of(t.uop)
         if not is_traced(node):
@@ -134,7 +144,9 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
                 raise GraphError("a tensor cannot be assigned to inside a scan: make it a carry")
             if node not in state.effects.assigned:
                 state.effects.assigned[node] = None
-                _read_later(node)
+                written.setdefault(memory_of(node), []).append(node)
+    if written:
+        _read_later(written)
     return found
 
 
@@ -147,19 +159,21 @@ def memory_of(node: UOp) -> UOp:
 
 def without_waits(node: UOp) -> UOp:
     """A view of memory as it is once all assignments to it have happened."""
-    waits = {n: n.src[0] for n in outer_order((node,)) if n.op in (O.AFTER, O.ASSIGN)}
-    while node in waits or any(n in waits for n in outer_order((node,))):
-        (node,) = replaced((node,), waits)
+    views = []
+    while node.op in O.VIEWS or node.op in (O.ASSIGN, O.AFTER):
+        if node.op in O.VIEWS:
+            views.append(node)
+        node = node.src[0]
+    for view in reversed(views):
+        node = make(view.op, view.dtype, (node,), view.arg)
     return node
 
 
-def without_writes(node: UOp) -> UOp:
-    """A value that a recorded function left behind, if it made assignments on the way: nobody may
-    compute it, for that would make them once more."""
-    waits = [n for n in outer_order((node,)) if n.op in (O.AFTER, O.ASSIGN)]
-    if not waits:
-        return node
-    return replaced((node,), {n: lost(n) for n in waits})[0]
+def without_writes(nodes: Sequence[UOp]) -> tuple[UOp, ...]:
+    """Values that a recorded function left behind, where it made assignments on the way: nobody
+    may compute them, for that would make these once more."""
+    waits = [n for n in outer_order(nodes) if n.op in (O.AFTER, O.ASSIGN)]
+    return replaced(nodes, {n: lost(n) for n in waits}) if waits else tuple(nodes)
 
 
 def lost(node: UOp) -> UOp:
@@ -169,23 +183,18 @@ def lost(node: UOp) -> UOp:
     return view_as(gone, node.shape)
 
 
-def _read_later(assigned: UOp) -> None:
+def _read_later(written: dict[UOp, list[UOp]]) -> None:
     """Views of written memory show the new values from now on; what was computed keeps its own."""
-    from svod.tensor.registry import live_tensors
+    from svod.tensor.registry import live_tensors, moved_from, moved_to
 
-    base = memory_of(assigned)
     for t in live_tensors():
-        node = t.uop
-        while node.op in O.VIEWS:
-            node = node.src[0]
-        if node.op == O.AFTER:
-            base_here, effects = node.src[0], node.src[1:]
-        else:
-            base_here, effects = node, ()
-        if base_here is base:
-            later = make(O.AFTER, base.dtype, (base, *effects, assigned))
+        node = moved_from(t.uop)
+        base = node.src[0] if node.op == O.AFTER else node
+        if base in written:
+            effects = node.src[1:] if node.op == O.AFTER else ()
+            later = make(O.AFTER, base.dtype, (base, *effects, *written[base]))
             later._shape = base.shape
-            (t.uop,) = replaced((t.uop,), {node: later})
+            t.uop = moved_to(t.uop, node, later)
 
 
 # -- arguments -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 import svod
 from svod import Tensor
+from svod.schedule.cut import Cutter
 
 
 def numbers(*shape: int) -> tuple[Tensor, np.ndarray]:
@@ -275,3 +276,21 @@ def run_random(seed: int, together: bool) -> None:
 def test_random_assignments(first: int, together: bool) -> None:
     for seed in range(first, first + 20):
         run_random(seed, together)
+
+
+def test_all_buffers_that_are_read_before_and_after_are_copied_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[int] = []
+    run = Cutter.run
+    monkeypatch.setattr(Cutter, "run", lambda self: (runs.append(1), run(self))[1])
+    found = []
+    for i in range(6):
+        x = Tensor(np.full(4, i, np.float32)).realize()
+        old = x * 10
+        x.assign(x + 1)
+        found.append(old + x)
+    svod.tensor.realize.realize(found)
+    assert len(runs) == 2
+    for i, value in enumerate(found):
+        assert value.tolist() == [10.0 * i + i + 1] * 4

@@ -15,6 +15,7 @@ import svod
 from svod import Tensor, nn
 from svod.base.errors import ConfigError, DTypeError, VariableError
 from svod.device.cpu.compiler import counters
+from svod.ir.scan import outer_order
 from svod.schedule.cache import cache_statistics
 from svod.tensor.tracing import TracedValueError
 
@@ -669,3 +670,35 @@ def test_a_call_is_cheap() -> None:
             f(*args)
         best = min(best, (perf_counter() - start) / 50)
     assert best < 200e-6
+
+
+def test_recording_takes_as_long_as_the_graph_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from svod.tensor import recorder, tracing, writes
+
+    walked = [0]
+
+    def counted(roots: Any) -> list[Any]:
+        found = outer_order(roots)
+        walked[0] += len(found)
+        return found
+
+    for module in (recorder, tracing, writes):
+        monkeypatch.setattr(module, "outer_order", counted)
+
+    def nodes_walked(layers: int) -> int:
+        model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(layers)])
+        optimizer = nn.optim.AdamW(model.parameters(), lr=0.01)
+
+        @svod.jit(state=(model, optimizer))
+        def train(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        before = walked[0]
+        train(data(2, 4))
+        return walked[0] - before
+
+    assert nodes_walked(16) < 6 * nodes_walked(4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from svod.codegen.render.panels import LINE
-from svod.codegen.render.tiles import ELEMENTS, Operand
+from svod.codegen.render.tile_parts import ELEMENTS, Operand
 from svod.codegen.render.tma import Fed, Source, TensorMap
 from svod.ir import ops as O
 from svod.ir.node import UOp

@@ -1,0 +1,169 @@
+"""The order of calls where buffers are overwritten.
+
+A buffer is read as it was before all assignments; only through the value of an assignment is it
+read after it. So readers come before the call that overwrites what they read. Where that cannot
+be, because one of them needs the new values of something as well, the old ones are copied first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Set
+
+from svod.base.errors import GraphError
+from svod.ir import ops as O
+from svod.ir.node import UOp, make
+from svod.ir.scan import outer_sources
+from svod.schedule.work import EFFECTS, LEAVES
+
+_MEMORY = frozenset({O.BUFFER, O.PARAM, O.BUFFER_VIEW})
+
+
+class Overwritten(Exception):
+    """Kernels that read these buffers can not all come before the ones that write them."""
+
+    def __init__(self, bases: Iterable[UOp]) -> None:
+        self.bases = tuple(bases)
+        super().__init__(repr(self.bases))
+
+
+def ordered(pending: list[UOp], stored: Set[UOp]) -> list[UOp]:
+    """Stored nodes as given, sources first, but readers of a buffer before it is overwritten."""
+    assigns = [n for n in pending if n.op == O.ASSIGN]
+    if not assigns:
+        return pending
+    reads = [_Reads(n, stored) for n in pending]
+    position = {n: i for i, n in enumerate(pending)}
+    waits = [{position[s] for s in found.values} for found in reads]
+    below: list[int] = []  # a bit for each call that has to come before
+    for needed in waits:
+        bits = 0
+        for i in needed:
+            bits |= 1 << i
+            if i < len(below):
+                bits |= below[i]
+        below.append(bits)
+    readers: dict[UOp, list[int]] = {}  # memory -> who reads it as it was
+    later: dict[UOp, list[tuple[int, UOp]]] = {}  # memory -> who reads it after assignments
+    for i, found in enumerate(reads):
+        for memory in found.memory:
+            readers.setdefault(memory, []).append(i)
+        for after in found.later:
+            later.setdefault(after.src[0], []).append((i, after))
+    contested: dict[UOp, None] = {}
+    for a in assigns:
+        own, base = position[a], base_buffer(a)
+        for i in readers.get(base, ()):
+            if i != own and below[i] >> own & 1:
+                contested[base] = None
+            elif i != own:
+                waits[own].add(i)
+        waits[own].update([i for i, r in later.get(base, ()) if i != own and a not in r.src])
+    if contested:
+        raise Overwritten(contested)
+    order = _sorted(waits)
+    if len(order) < len(pending):
+        done = set(order)
+        left = [(i, found) for i, found in enumerate(reads) if i not in done]
+        raise Overwritten([_contested(pending, left)])
+    return [pending[i] for i in order]
+
+
+def _sorted(waits: list[set[int]]) -> list[int]:
+    """Numbers after all they wait for, the smallest that is ready first; as many as can be."""
+    users: list[list[int]] = [[] for _ in waits]
+    missing = [len(needed) for needed in waits]
+    for i, needed in enumerate(waits):
+        for other in needed:
+            users[other].append(i)
+    ready = [i for i, count in enumerate(missing) if not count]
+    order = []
+    while ready:
+        first = heapq.heappop(ready)
+        order.append(first)
+        for user in users[first]:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, user)
+    return order
+
+
+def _contested(pending: list[UOp], left: list[tuple[int, _Reads]]) -> UOp:
+    """A buffer that still has to be written and that others still have to read."""
+    for i, _ in left:
+        if pending[i].op == O.ASSIGN:
+            base = base_buffer(pending[i])
+            if any(other != i and base in found.memory for other, found in left):
+                return base
+    raise GraphError("assignments wait for each other")
+
+
+class _Reads:
+    """What the kernel of a stored node reads: other stored values, memory as it was before all
+    assignments, and memory after some of them."""
+
+    __slots__ = ("later", "memory", "values")
+
+    def __init__(self, root: UOp, stored: Set[UOp]) -> None:
+        self.values: set[UOp] = set()
+        self.memory: set[UOp] = set()
+        self.later: set[UOp] = set()
+        target = root.src[0] if root.op == O.ASSIGN else None
+        written = set() if target is None else _views(target)
+        seen = {root}
+        inside = [root]
+        for node in inside:  # grows while it is read
+            for s in outer_sources(node):
+                if s in stored:
+                    self.values.add(s)
+                elif s.op == O.AFTER:
+                    self.later.add(s)
+                elif s.op in _MEMORY and node not in written and (node, s) != (root, target):
+                    self.memory.add(s)
+                if s not in seen:
+                    seen.add(s)
+                    if s not in stored and s.op not in LEAVES:
+                        inside.append(s)
+        for after in self.later:
+            self.values.update(after.src[1:])
+
+
+def _views(target: UOp) -> set[UOp]:
+    """The views through which an assignment writes."""
+    found = set()
+    while target.op in O.MOVEMENT:
+        found.add(target)
+        target = target.src[0]
+    return found
+
+
+def base_buffer(node: UOp) -> UOp:
+    """The memory that an assignment writes."""
+    while node.op not in _MEMORY:
+        if node.op not in O.MOVEMENT and node.op != O.AFTER and node.op not in EFFECTS:
+            raise GraphError(f"ASSIGN needs a buffer as its target, not {node!r}")
+        node = node.src[0]
+    return node
+
+
+def with_copies(sink: UOp, bases: Iterable[UOp]) -> UOp:
+    """The graph with copies of the buffers' old values for everything that reads them."""
+    done: dict[UOp, UOp] = {base: make(O.CONTIGUOUS, base.dtype, (base,)) for base in bases}
+    for node in sink.toposort():
+        if node in done:
+            continue
+        src = tuple([done[s] for s in node.src])
+        if node.op == O.ASSIGN:
+            src = (_target_of(node.src[0], done), src[1])
+        elif node.op == O.AFTER:
+            src = (node.src[0], *src[1:])
+        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[sink]
+
+
+def _target_of(target: UOp, done: dict[UOp, UOp]) -> UOp:
+    """The place an assignment writes, which is never the copy."""
+    if target.op not in O.MOVEMENT:
+        return done[target] if target.op in EFFECTS or target.op == O.AFTER else target
+    inner = _target_of(target.src[0], done)
+    return target if inner is target.src[0] else make(target.op, target.dtype, (inner,), target.arg)
