@@ -17,8 +17,7 @@ from svod.ir.node import UOp, is_symbolic, make
 from svod.ir.symbolic import terms_of
 from svod.schedule.attention import Takes
 from svod.schedule.operands import moving_axes, product_factors
-from svod.schedule.storage import axis_range, output_indices
-from svod.schedule.views import source_indices
+from svod.schedule.views import axis_range, output_indices, source_indices
 from svod.schedule.windows import MIN_WORK, before_repeats, has_windows
 
 KINDS = (dt.bfloat16, dt.float16)

@@ -11,20 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 from svod.base.errors import VariableError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferRef, ParamArg
-from svod.ir.node import UOp, make, substitute, toposort
+from svod.ir.node import UOp, make, serial, substitute, toposort
 from svod.schedule.sizes import SIZED, map_nodes, replace_in_size
 
 CONTEXT = "schedule cache normalization"
 _FIXED = frozenset({O.DEVICE, O.CONST, O.DEFINE_VAR, O.PARAM, O.LUNIQUE})
 _LEAVES = _FIXED | {O.BUFFER, O.BUFFER_VIEW, O.UNIQUE}
-_serial = attrgetter("sn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +72,13 @@ def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
             has_uniques = True
             continue
         parameters.append(node)
-    order.sort(key=_serial)
+    order.sort(key=serial)
     _rebuild(order, changed, values, context)
     root = changed.get(sink, sink)
     uniques: tuple[UOp, ...] = ()
     if has_uniques:
         root, uniques = _without_uniques(root)
-    ordered = tuple(sorted(buffers, key=_serial))
+    ordered = tuple(sorted(buffers, key=serial))
     return Normalization(root, tuple(parameters), ordered, uniques, values, _origins(changed))
 
 
