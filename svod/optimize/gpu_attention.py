@@ -17,15 +17,14 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import ZERO, add, and_, lt, mul, num, sub, terms_of
+from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     HALVES,
     TileShape,
     contiguous_operand,
     gated,
     output_pieces,
-    special,
     store_lanes,
-    unflatten,
 )
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.opts import Opt

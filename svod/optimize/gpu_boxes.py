@@ -21,6 +21,7 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, terms_of
 from svod.optimize.contraction import Contraction, find_contraction
 from svod.optimize.gpu_machine import GpuMachine
+from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     COPYING,
     MAP_AXES,
@@ -33,11 +34,9 @@ from svod.optimize.gpu_tile import (
     joins_quads,
     kind_of,
     load_of,
-    special,
     store_lanes,
     store_pieces,
     tile_order,
-    unflatten,
 )
 from svod.optimize.graph import extent, renumber, replace_all, stride
 from svod.optimize.opts import Opt

@@ -15,7 +15,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import ZERO, add, and_, eq, from_terms, idiv, mod, mul, terms_of
 from svod.optimize.gpu_machine import GpuMachine
-from svod.optimize.gpu_tile import special
+from svod.optimize.gpu_threads import special
 from svod.optimize.opts import Opt
 
 STEPS_PER_PART = 8  # at least

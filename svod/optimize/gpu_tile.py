@@ -22,6 +22,7 @@ from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, terms_of
 from svod.optimize.contraction import Contraction, find_contraction
 from svod.optimize.gpu_machine import GpuMachine
+from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
 
@@ -75,10 +76,6 @@ class _Operand:
     def is_turned(self) -> bool:
         """Whether tensor cores cannot read it as it lies."""
         return self.itemsize != 2 and not self.along_depth
-
-
-def special(name: str, size: int) -> UOp:
-    return ZERO if size == 1 else make(O.SPECIAL, dt.index, (num(size),), name)
 
 
 def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
@@ -398,15 +395,6 @@ def choose_shape(
         used = results / (rounds * processors * 128 * width)
         best = max(best, (used * speed, width, stages))
     return TileShape(kind, 128, best[1], LINE // itemsize, best[2])
-
-
-def unflatten(place: UOp, axes: list[UOp]) -> dict[UOp, UOp]:
-    """The values of axes whose row-major number is ``place``."""
-    values: dict[UOp, UOp] = {}
-    for r in reversed(axes):
-        values[r] = place if r is axes[0] else mod(place, extent(r))
-        place = idiv(place, extent(r))
-    return values
 
 
 def store_lanes(index: UOp, n: UOp, shape: TileShape) -> int:
