@@ -27,7 +27,7 @@ from svod.optimize.contraction import (
     packed_width,
 )
 from svod.optimize.graph import extent, stride
-from svod.optimize.images import find_image
+from svod.optimize.images import Image, find_image
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.optimize.windows import choose_window, find_window
@@ -36,6 +36,7 @@ VECTORS = (1, 2)  # of a panel
 MAX_ACCUMULATORS = 28  # of 32 registers: the broadcast operand comes from memory
 STEP_CYCLES = 0.25  # of a step along the depth, beside its multiply-adds
 CODE_SHARE = 0.0007  # of the cycles, that one more accumulator must be worth: code takes time too
+FAR_BYTES = 6  # per cycle and core, of panels that come from memory
 TURN_CYCLES = 120  # to turn and store one vector of lanes over the places of a line
 
 
@@ -62,8 +63,8 @@ def choose_across(sink: UOp, machine: Machine) -> list[Opt]:
     best = _best_tile(turned, (tile // width,), machine)
     column, (*outer, last) = joined[-1].arg.id, turned.m
     opts = [Opt("TILE", column, tile), Opt("STAGE", column, 1)]
-    if not _is_plain(turned.rows):
-        opts.append(Opt("IMAGE", last.arg.id))
+    if image := _image(turned):
+        opts.append(Opt("IMAGE", image.axes[0].row.arg.id, _band(image, machine)))
     if best.places > 1:
         opts.append(Opt("UPCAST", last.arg.id, best.places))
     if best.lines > 1:
@@ -101,11 +102,31 @@ def _turned(sink: UOp, machine: Machine) -> Contraction | None:
         return None
     if prod(map(extent, turned.k)) < MIN_DEPTH:
         return None
-    if not _is_plain(turned.rows):
-        image = find_image(turned.rows, turned.m, turned.k)
-        if image is None or image.nbytes() > SCRATCH_LIMIT:
-            return None
+    if not _is_plain(turned.rows) and _image(turned) is None:
+        return None
     return turned
+
+
+def _image(turned: Contraction) -> Image | None:
+    """The image that the rows are copied from, if only line by line; None where they are read in
+    place, or cannot be copied."""
+    if _is_plain(turned.rows):
+        return None
+    image = find_image(turned.rows, turned.m, turned.k)
+    return image if image is not None and image.nbytes(1) <= SCRATCH_LIMIT else None
+
+
+def _band(image: Image, machine: Machine) -> int:
+    """Lines of the output whose image is copied at a time: all of them where that stays in the
+    second cache beside a panel, else fewer, the same number of bands for each core."""
+    total = extent(image.axes[0].row)
+    limit = min(SCRATCH_LIMIT, machine.l2_bytes // 2)
+    counts = [n for n in range(total, 0, -1) if total % n == 0]
+    fitting = [n for n in counts if image.nbytes(n) <= limit] or [1]
+    if fitting[0] == total:
+        return total
+    shared = [n for n in fitting if total // n % machine.cores == 0]
+    return (shared or fitting)[0]
 
 
 def _is_plain(operand: UOp) -> bool:
@@ -126,10 +147,9 @@ def _best_tile(found: Contraction, vectors: tuple[int, ...], machine: Machine) -
     """The tile that takes the fewest cycles; a larger one must be worth its code."""
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
     most = MAX_ACCUMULATORS if machine.registers >= 32 else MAX_ACCUMULATORS // 2 - 2
-    last = extent(found.m[-1])
-    second = extent(found.m[-2]) if len(found.m) > 1 else 1
+    second, last = sizes = _steps(found, machine)
     tiles = [
-        Tile(count, lines, places, _tile_cycles(found, count, lines, places, width))
+        Tile(count, lines, places, _tile_cycles(found, count, (lines, places), sizes, machine))
         for count in vectors
         for places in range(1, min(most // count, last, width) + 1)
         for lines in range(1, min(most // (count * places), second) + 1)
@@ -138,12 +158,28 @@ def _best_tile(found: Contraction, vectors: tuple[int, ...], machine: Machine) -
     return min(tiles, key=lambda t: t.cycles * (1 + CODE_SHARE * t.vectors * t.lines * t.places))
 
 
-def _tile_cycles(found: Contraction, count: int, lines: int, places: int, width: int) -> float:
-    """Cycles of one vector of outputs, of all pieces together."""
+def _steps(found: Contraction, machine: Machine) -> tuple[int, int]:
+    """Steps of the last two axes of the rows; of the lines of an image, those of a band."""
+    sizes = {r: extent(r) for r in found.m}
+    if image := _image(found):
+        sizes[image.axes[0].row] = _band(image, machine)
+    *outer, last = sizes.values()
+    return (outer[-1] if outer else 1), last
+
+
+def _tile_cycles(
+    found: Contraction, count: int, tile: tuple[int, int], sizes: tuple[int, int], machine: Machine
+) -> float:
+    """Cycles of one vector of outputs, of all pieces together; the first one of a panel waits for
+    memory, where all panels do not stay in cache."""
     columns, depth = prod(map(extent, found.n)), prod(map(extent, found.k))
-    last = extent(found.m[-1])
-    second = extent(found.m[-2]) if len(found.m) > 1 else 1
+    itemsize = max(4, found.columns.dtype.itemsize)
+    width = machine.lanes(itemsize)
+    (second, last), (lines, places) = sizes, tile
     total = 0.0
+    if columns * depth * itemsize > machine.l2_bytes:
+        fetch = count * machine.vector_bytes / FAR_BYTES
+        total = depth * max(0.0, fetch - count * places * lines)
     for along, times in _pieces(last, places):
         for down, again in _pieces(second, lines):
             step = max(count * along * down + STEP_CYCLES, FMA_LATENCY)

@@ -16,7 +16,7 @@ left of that axis. Loops that opts made are named by their position, counted fro
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
     WINDOW(axis, n)        or which packs the lines that a window reads for n panels
-    IMAGE(axis)            an image that rows read through a window is copied with its borders
+    IMAGE(axis, n)         the image that n lines of rows read through a window is copied
     SWEEP(axis, n)         sums down n columns wait in scratch memory while rows are read whole
     STRIP(axis, n)         UPCAST of rows that are packed too, for all panels of a block
     MOVE(position, to)     a loop goes outside the one at another position
@@ -189,8 +189,8 @@ class Nest:
         if opt.name == "KEEP":
             return "" if keep_rows(self.sink) is not self.sink else "there is nothing to keep"
         if opt.name == "IMAGE":
-            fits = stage_image(self.sink) is not None
-            return "" if fits else "IMAGE takes rows after STAGE that read an image with borders"
+            fits = stage_image(self.sink, opt.axis, opt.amount) is not None
+            return "" if fits else "IMAGE takes lines, after STAGE, of rows that read an image"
         if opt.amount < 1:
             return "the amount is below one"
         if opt.name == "SWEEP":
@@ -395,7 +395,7 @@ def _strip(nest: Nest, opt: Opt) -> None:
 
 
 def _image(nest: Nest, opt: Opt) -> None:
-    staged = stage_image(nest.sink)
+    staged = stage_image(nest.sink, opt.axis, opt.amount)
     assert staged is not None
     nest.sink = staged
     nest._find_loops(nest.loops)

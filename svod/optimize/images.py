@@ -7,7 +7,7 @@ step of the window, without a condition, and no step is stored twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -33,9 +33,10 @@ class _Axis:
     apart: int = 1  # places from row to row
     dilation: int = 0  # places from step to step
 
-    def size(self) -> int:
+    def size(self, rows: int) -> int:
+        """Places that some rows read."""
         more = 0 if self.steps is None else self.dilation * (extent(self.steps) - 1)
-        return self.apart * (extent(self.row) - 1) + more + 1
+        return self.apart * (rows - 1) + more + 1
 
     def place(self) -> UOp:
         more = ZERO if self.steps is None else mul(self.steps, self.dilation)
@@ -61,10 +62,17 @@ class Image:
         self.axes = _axes(operand, rows, depth)
         steps = [a.steps for a in self.axes]
         self.depth = [k for k in depth if k in operand.ranges and k not in steps]
-        self.sizes = [a.size() for a in self.axes]
 
-    def nbytes(self) -> int:
-        elements = prod(self.sizes) * prod(map(extent, self.depth))
+    def rows(self) -> list[UOp]:
+        return [axis.row for axis in self.axes]
+
+    def sizes(self, lines: int) -> list[int]:
+        """Places along each axis, for some steps of the first."""
+        first, *others = self.axes
+        return [first.size(lines), *[axis.size(extent(axis.row)) for axis in others]]
+
+    def nbytes(self, lines: int) -> int:
+        elements = prod(self.sizes(lines)) * prod(map(extent, self.depth))
         return elements * self.operand.dtype.itemsize
 
     def value(self, places: list[UOp]) -> UOp | None:
@@ -114,44 +122,77 @@ def _image_of(end: UOp) -> Image | None:
     return find_image(operand, list(end.src[1:]), list(sums.src[1:]))
 
 
-def stage_image(sink: UOp) -> UOp | None:
-    """The row operand read from a copy of its image; None where there is none."""
+def stage_image(sink: UOp, axis: int, lines: int) -> UOp | None:
+    """The row operand read from a copy of its image, some lines of the output at a time; None
+    where it reads none, or its lines cannot be cut like that."""
     (end, *others) = sink.src
     image = _image_of(end) if not others else None
-    if image is None:
+    if image is None or image.axes[0].row.arg.id != axis:
         return None
-    fresh = 1 + max([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
+    if lines < 1 or extent(image.axes[0].row) % lines:
+        return None
+    return _Copy(sink, image, lines).apply(end)
 
-    def loop(size: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
-        nonlocal fresh
-        fresh += 1
-        return ZERO if size == 1 else make(O.RANGE, dt.index, (num(size),), RangeArg(fresh, kind))
 
-    def flat(places: list[UOp]) -> UOp:
+class _Copy:
+    """An image in scratch memory: its loops, and what is read from it."""
+
+    def __init__(self, sink: UOp, image: Image, lines: int) -> None:
+        self.fresh = 1 + max([n.arg.id for n in sink.toposort() if n.op == O.RANGE])
+        self.image, self.lines = image, lines
+        first = image.axes[0]
+        self.band = self._loop(extent(first.row) // lines)
+        arg = RangeArg(first.row.arg.id, AxisKind.LOOP)
+        self.line = make(O.RANGE, dt.index, (num(lines),), arg) if lines > 1 else ZERO
+        self.axes = [replace(first, row=self.line), *image.axes[1:]]
+        self.sizes = [*map(extent, image.depth), *image.sizes(lines)]
+
+    def _loop(self, size: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+        self.fresh += 1
+        arg = RangeArg(self.fresh, kind)
+        return ZERO if size == 1 else make(O.RANGE, dt.index, (num(size),), arg)
+
+    def apply(self, end: UOp) -> UOp:
+        """The store over bands of lines, each with its own copy."""
+        image, row = self.image, self.image.axes[0].row
+        dtype = image.operand.dtype
+        read = self._flat([*image.depth, *[a.place() for a in self.axes]])
+        load = make(O.LOAD, dtype, (make(O.INDEX, dtype, (self._copied(), read)),))
+        place = add(mul(self.band, self.lines), self.line)
+        store = replace_all(end.src[0], {image.operand: load, row: place})
+        loops = [self.line if r is row else r for r in end.src[1:]]
+        if self.band is not ZERO:
+            outer = [r for r in end.src[1:] if r in image.operand.ranges and r not in image.rows()]
+            loops = [*outer, self.band, *[r for r in loops if r not in outer]]
+        loops = [r for r in loops if r is not ZERO]
+        return make(O.SINK, dt.void, (make(O.END, dt.void, (store, *loops)),))
+
+    def _copied(self) -> UOp:
+        """The memory of the image, after the stores that fill it."""
+        image = self.image
+        depth = [self._loop(extent(k)) for k in image.depth]
+        *outer, last = image.sizes(self.lines)
+        lines = [self._loop(n) for n in outer]
+        lanes = min(LANES, 1 << (last - 1).bit_length())
+        piece, lane = self._loop(-(-last // lanes)), self._loop(lanes, AxisKind.LANE)
+        place = add(mul(piece, lanes), lane)
+        places = [*lines, place]
+        start = mul(self.band, self.lines * image.axes[0].apart)
+        value = image.value([add(start, places[0]), *places[1:]])
+        assert value is not None
+        value = replace_all(value, dict(zip(image.depth, depth, strict=True)))
+        dtype = image.operand.dtype
+        memory = make(O.DEFINE_LOCAL, dtype, (), LocalArg(prod(self.sizes), FIRST_LOCAL))
+        target: tuple[UOp, ...] = (memory, self._flat([*depth, *places]))
+        if last % lanes:
+            gate = lt(place, last)
+            value, target = guarded(value, gate), (*target, gate)
+        store = make(O.STORE, dt.void, (make(O.INDEX, dtype, target), value))
+        loops = [r for r in (*depth, *lines, piece, lane) if r is not ZERO]
+        return make(O.AFTER, dtype, (memory, make(O.END, dt.void, (store, *loops))))
+
+    def _flat(self, places: list[UOp]) -> UOp:
         total = ZERO
-        for size, place in zip(sizes, places, strict=True):
+        for size, place in zip(self.sizes, places, strict=True):
             total = add(mul(total, size), place)
         return total
-
-    sizes = [*map(extent, image.depth), *image.sizes]
-    depth = [loop(extent(k)) for k in image.depth]
-    lines = [loop(n) for n in image.sizes[:-1]]
-    last = image.sizes[-1]
-    lanes = min(LANES, 1 << (last - 1).bit_length())
-    piece, lane = loop(-(-last // lanes)), loop(lanes, AxisKind.LANE)
-    place = add(mul(piece, lanes), lane)
-    value = image.value([*lines, place])
-    assert value is not None
-    value = replace_all(value, dict(zip(image.depth, depth, strict=True)))
-    dtype = image.operand.dtype
-    memory = make(O.DEFINE_LOCAL, dtype, (), LocalArg(prod(sizes), FIRST_LOCAL))
-    target: tuple[UOp, ...] = (memory, flat([*depth, *lines, place]))
-    if last % lanes:
-        gate = lt(place, last)
-        value, target = guarded(value, gate), (*target, gate)
-    store = make(O.STORE, dt.void, (make(O.INDEX, dtype, target), value))
-    loops = [r for r in (*depth, *lines, piece, lane) if r is not ZERO]
-    copied = make(O.AFTER, dtype, (memory, make(O.END, dt.void, (store, *loops))))
-    read = flat([*image.depth, *[a.place() for a in image.axes]])
-    load = make(O.LOAD, dtype, (make(O.INDEX, dtype, (copied, read)),))
-    return make(O.SINK, dt.void, (replace_all(end, {image.operand: load}),))

@@ -113,8 +113,20 @@ def test_short_depths_of_full_lines_do_not() -> None:
     assert not any(opt.name == "TILE" and opt.axis > 2 for opt in turned)
 
 
-def test_images_that_are_too_large_stay_where_they_are() -> None:
-    x, y = convolution((1, 8, 32, (300, 300), (3, 3), 1, 1, 1))
+@pytest.mark.parametrize("stride", (1, 2))
+def test_large_images_are_copied_in_bands(stride: int, always: None) -> None:
+    case = (2, 8, 32, (144, 150), (3, 3), 1, stride, 1)
+    x, y = convolution(case, "residual")
+    want = evaluated(y)
+    plan = frozen(x, y)
+    (lines,) = [n for name, n in opts_of(plan).items() if name.startswith("IMAGE")]
+    assert lines < 144 // stride and 144 // stride % lines == 0
+    plan.execute()
+    assert (y.numpy() == want).all()
+
+
+def test_a_line_that_is_too_large_stays_where_it_is() -> None:
+    x, y = convolution((1, 40, 32, (3, 9000), (3, 3), 1, 1, 1))
     assert "IMAGE" not in names(frozen(x, y))
 
 
@@ -142,6 +154,6 @@ def test_tiles_fit_in_registers(size: int, filters: int) -> None:
 
 def test_products_have_no_image() -> None:
     (body,) = bodies(Tensor(np.ones((16, 32), np.float32)) @ Tensor(np.ones((32, 64), np.float32)))
-    opts = [Opt("TILE", 1, 16), Opt("STAGE", 1, 1), Opt("IMAGE", 0)]
-    with pytest.raises(OptimizeError, match="rows after STAGE that read an image"):
+    opts = [Opt("TILE", 1, 16), Opt("STAGE", 1, 1), Opt("IMAGE", 0, 16)]
+    with pytest.raises(OptimizeError, match="of rows that read an image"):
         apply_opts(loop_nest(body), opts, MACHINE)
