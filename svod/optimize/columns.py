@@ -7,6 +7,8 @@ sums of a block of columns, and memory is read in order.
 
 from __future__ import annotations
 
+from math import prod
+
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, LocalArg, RangeArg
@@ -42,14 +44,16 @@ def choose_sweep(sink: UOp, lane: UOp, itemsize: int, machine: Machine) -> list[
             or extent(row) * extent(lane) * itemsize <= machine.l2_bytes
         ):
             return []
-    return swept_opts(found, lane, machine, itemsize, SWEPT_ROWS)
+    return swept_opts(sink, found, machine, itemsize, SWEPT_ROWS)
 
 
 def swept_opts(
-    found: list[UOp], lane: UOp, machine: Machine, itemsize: int, rows: int
+    sink: UOp, found: list[UOp], machine: Machine, itemsize: int, rows: int
 ) -> list[Opt]:
-    """A sweep that adds some rows in a step, in equal blocks of columns, some for each core."""
-    blocks = machine.cores
+    """A sweep that adds some rows in a step, in equal blocks of columns: some for each core where
+    cores cannot share the other loops."""
+    *others, lane = sink.src[0].src[1:]
+    blocks = 1 if prod(map(extent, others)) % machine.cores == 0 else machine.cores
     while extent(lane) * itemsize > blocks * SWEPT_BYTES:
         blocks *= 2
     axes = dict.fromkeys([node.src[1].arg.id for node in found])

@@ -266,7 +266,7 @@ def _sweeps(base: UOp, body: list[Opt], machine: Machine) -> Iterator[list[Opt]]
     found = reductions_down(base, column)
     for rows in SWEPT:
         if all(extent(r) >= 2 * rows for node in found for r in node.src[1:]):
-            yield swept_opts(found, column, machine, _itemsize(base), rows)
+            yield swept_opts(base, found, machine, _itemsize(base), rows)
     if any(o.name == "SWEEP" for o in body):
         plain = [o for o in body if o.name != "SWEEP"]
         yield [*plain, Opt("LANE", column.arg.id, machine.lanes(_itemsize(base)))]

@@ -2,8 +2,9 @@
 
 A reduction to few elements over many is rewritten as partial results over fixed pieces, stored,
 and reduced again. The split depends on sizes only, so results do not change with the machine's
-number of threads. Rows that one kernel comes back to stay whole. On a GPU a product of two matrices
-that has a few tiles and many steps is split too.
+number of threads. Rows that one kernel comes back to stay whole. On a CPU sums down long columns
+are split too (svod.schedule.down), on a GPU a product of two matrices that has a few tiles and many
+steps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
+from svod.schedule.down import DOWN_PIECES, sum_down
 from svod.schedule.operands import moving_axes, product_factors
 from svod.schedule.whole_rows import whole_rows
 
@@ -32,8 +34,9 @@ def split_reductions(
     reductions = [node for node in order if node.op == O.REDUCE_AXIS]
     cuts = {n: _product_cut(n) for n in reductions} if splits_products else {}
     products = {n: cut for n, cut in cuts.items() if cut is not None}
+    down = {} if splits_products else {n: axis for n in reductions if (axis := sum_down(n)) >= 0}
     large = [node for node in reductions if _is_large(node)]
-    if not products and not large:
+    if not products and not down and not large:
         return sink
     whole = frozenset() if splits_products else whole_rows(order, large)
     done: dict[UOp, UOp] = {}
@@ -42,6 +45,9 @@ def split_reductions(
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if node in products:
             new = _split_product(new, *products[node])
+        elif node in down:
+            source, axis = new.src[0], down[node]
+            new = _sums_of_pieces(new, axis, _as_two(source, axis, DOWN_PIECES))
         elif new.op == O.REDUCE_AXIS and node not in whole:
             new = _split(new)
         done[node] = new
@@ -125,13 +131,18 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
 
 def _split_product(node: UOp, axis: int, pieces: int) -> UOp:
     first, second = [_cut(s, axis, pieces) for s in node.src[0].src]
-    inner = tuple([a if a < axis else a + 1 for a in node.arg.axes])
-    product = make(O.MUL, first.dtype, (first, second))
-    partial = make(O.REDUCE_AXIS, node.dtype, (product,), ReduceArg(O.ADD, tuple(sorted(inner))))
+    return _sums_of_pieces(node, axis, make(O.MUL, first.dtype, (first, second)))
+
+
+def _sums_of_pieces(node: UOp, axis: int, wide: UOp) -> UOp:
+    """A reduction of a value whose axis is two now: pieces, and steps of a piece."""
+    inner = tuple([a + 1 if a >= axis else a for a in node.arg.axes])
+    op = node.arg.op
+    partial = make(O.REDUCE_AXIS, node.dtype, (wide,), ReduceArg(op, tuple(sorted(inner))))
     order = (axis, *[a for a in range(len(partial.shape)) if a != axis])
     moved = make(O.PERMUTE, node.dtype, (partial,), order)  # pieces are whole matrices
     stored = make(O.CONTIGUOUS, node.dtype, (moved,))
-    last = make(O.REDUCE_AXIS, node.dtype, (stored,), ReduceArg(O.ADD, (0,)))
+    last = make(O.REDUCE_AXIS, node.dtype, (stored,), ReduceArg(op, (0,)))
     return make(O.RESHAPE, node.dtype, (last,), node.shape)
 
 
@@ -144,4 +155,11 @@ def _cut(node: UOp, axis: int, pieces: int) -> UOp:
         return make(O.CAST, node.dtype, (_cut(node.src[0], axis, pieces),))
     if node.op == O.EXPAND:
         return make(O.EXPAND, node.dtype, (_cut(node.src[0], axis, pieces),), wide)
+    return make(O.RESHAPE, node.dtype, (node,), wide)
+
+
+def _as_two(node: UOp, axis: int, pieces: int) -> UOp:
+    """An axis of a value as two."""
+    shape = node.shape
+    wide = (*shape[:axis], pieces, shape[axis] // pieces, *shape[axis + 1 :])
     return make(O.RESHAPE, node.dtype, (node,), wide)
