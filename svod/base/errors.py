@@ -30,6 +30,10 @@ class DTypeError(SvodError, TypeError, RuntimeError):
     """
 
 
+class RangeError(SvodError, ValueError, OverflowError, RuntimeError):
+    """A whole number that no dtype can hold."""
+
+
 class ComplexOperand(DTypeError):
     """A complex operand where the graph takes real ones; tensors of complex numbers have formulas
     of their own for what they can do."""

@@ -206,9 +206,13 @@ def expand(x: UOp, shape: Shape) -> UOp:
         return x
     if len(have) != len(shape):
         raise ShapeError(f"expand keeps the rank: {have} to {shape}")
+    total = 1
     for n, m in zip(have, shape, strict=True):
         if n != m and n != 1:
             raise ShapeError(f"cannot expand {have} to {shape}: only axes of size 1 grow")
+        total *= largest(m)
+    if total >= 1 << 63:
+        raise ShapeError(f"a tensor has less than 2**63 elements, not the {total} of {shape}")
     if x.op == O.EXPAND:
         x = x.src[0]
     return _movement(O.EXPAND, x, shape, shape)

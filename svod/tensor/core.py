@@ -17,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from svod.base.errors import DeviceError, DTypeError, IndexingError, ShapeError
+from svod.base.errors import DeviceError, DTypeError, IndexingError, RangeError, ShapeError
 from svod.base.knobs import knobs
 from svod.dtype import types as dt
 from svod.dtype.casts import pack_const
@@ -174,8 +174,19 @@ def common_device(a: str | None, b: str | None) -> str | None:
 # -- operands ----------------------------------------------------------------------------------
 
 
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # what integers of 64 bits can be
+
+
+def number_type(value: Scalar) -> DType:
+    """The dtype of a Python number alone; where int64 ends there is uint64, as in NumPy."""
+    return dt.uint64 if type(value) is int and value >= 1 << 63 else result_type(value)
+
+
 def scalar_node(value: Scalar, dtype: DType) -> UOp:
     """A number as a constant of ``dtype``; a whole number that does not fit wraps."""
+    if type(value) is int and dtype.kind in "iu" and not _LEAST <= value <= _MOST:
+        bits = value.bit_length()
+        raise RangeError(f"no integer of 64 bits holds a whole number of {bits} bits: use a float")
     return const(pack_const(value, dtype), dtype)
 
 

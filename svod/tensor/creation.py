@@ -23,6 +23,7 @@ from svod.tensor.core import (
     Scalar,
     device_name,
     integer,
+    number_type,
     scalar_node,
     shape_of,
     spelled,
@@ -40,7 +41,7 @@ def _filled(shape: tuple[Any, ...], value: Scalar, dtype: Any, device: str | Non
         raise ShapeError(f"sizes are 0 or more, got {sizes}")
     if any(largest(n) >= 1 << 63 for n in sizes):
         raise ShapeError(f"sizes are below 2**63, got {sizes}")
-    kind = result_type(value) if dtype is None else dtype_of(dtype)
+    kind = number_type(value) if dtype is None else dtype_of(dtype)
     return wrap(B.broadcast_to(scalar_node(value, kind), sizes), device_name(device))
 
 

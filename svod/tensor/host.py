@@ -14,15 +14,14 @@ import numpy as np
 from svod.base.errors import DTypeError, ShapeError
 from svod.device.names import base_key
 from svod.dtype import types as dt
-from svod.dtype.casts import cast_array, pack_const
+from svod.dtype.casts import cast_array
 from svod.dtype.convert import dtype_of, from_numpy, to_numpy
-from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, const, is_symbolic, make
+from svod.ir.node import UOp, is_symbolic, make
 from svod.tensor import tracing
-from svod.tensor.core import Core, default_device, device_name, wrap
+from svod.tensor.core import Core, default_device, device_name, number_type, scalar_node, wrap
 from svod.tensor.history import is_leaf, is_mark, share_history
 from svod.tensor.registry import buffer_node, buffer_of, is_memory, moved_from, own_memory
 from svod.tensor.variable import bound_value, concrete
@@ -41,8 +40,8 @@ def node_of_data(data: Any, dtype: Any, device: str | None) -> tuple[UOp, str | 
     if isinstance(data, np.generic):
         data = np.asarray(data)
     if isinstance(data, (bool, int, float, complex)):
-        kind = result_type(data) if dtype is None else dtype_of(dtype)
-        return const(pack_const(data, kind), kind), device
+        kind = number_type(data) if dtype is None else dtype_of(dtype)
+        return scalar_node(data, kind), device
     if isinstance(data, (list, tuple)) and _holds_tensors(data):
         return _stacked(data, dtype, device)
     if isinstance(data, np.ndarray):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.tensor.core import (
@@ -31,6 +32,14 @@ from svod.tensor.elementwise import (
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
+
+
+def _limit(value: Operand, dtype: DType) -> Operand:
+    """A bound for integers: a whole number beyond their range bounds nothing."""
+    if type(value) is not int or dtype.kind not in "iu":
+        return value
+    least, most = dt.integer_limits(dtype)
+    return min(max(value, least), most)
 
 
 class Operators(Core):
@@ -207,8 +216,8 @@ class Operators(Core):
         """Limit to at least ``min`` and at most ``max``."""
         if min is None and max is None:
             raise ShapeError("clamp needs min, max or both")
-        low = self if min is None else arithmetic(O.MAX, self, min)
-        return low if max is None else arithmetic(O.MIN, low, max)
+        low = self if min is None else arithmetic(O.MAX, self, _limit(min, self.dtype))
+        return low if max is None else arithmetic(O.MIN, low, _limit(max, self.dtype))
 
     clip = clamp
 

@@ -177,7 +177,7 @@ class Reductions(Core):
         unbiased: bool | None = None,
     ) -> Tensor:
         """The standard deviation over axes; the divisor is n - correction."""
-        return self.var(dim, correction, keepdim, unbiased=unbiased).sqrt()
+        return _root(self.var(dim, correction, keepdim, unbiased=unbiased))
 
     def var_mean(
         self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False

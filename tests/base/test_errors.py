@@ -11,6 +11,7 @@ BUILTIN: dict[str, type[BaseException]] = {
     "ShapeError": ValueError,
     "ArgumentError": TypeError,
     "DTypeError": TypeError,
+    "RangeError": OverflowError,
     "ComplexOperand": TypeError,
     "IndexingError": IndexError,
     "DeviceError": RuntimeError,
