@@ -1,4 +1,7 @@
-"""The error function and the normal distribution in float64: erfc, erfcx, erfinv, log_ndtr, ..."""
+"""The error function and the normal distribution in float64: erfc, erfcx, erfinv, log_ndtr, ...
+
+``single`` asks for no more places than a float32 has.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from svod.tensor.autograd import custom_gradient
 from svod.tensor.elementwise import select
-from svod.tensor.precise import chebyshev, polynomial
+from svod.tensor.precise import polynomial
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -20,36 +23,64 @@ _CENTRE = (
     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
 )  # fmt: skip
 _TAIL = (
-    -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
-    0.00943887047, 1.00167406, 2.83297682,
+    1.114683428931455e-06, -1.4874229568343961e-05, 7.594484489555825e-05, -0.00015624776138386365,
+    -0.00010034835371089735, 0.0013201285730567907, -0.003511765522777407, 0.005749033961873881,
+    -0.007669797849218511, 0.009436280616894244, 1.0016777967022872, 2.8329770731563255,
 )  # fmt: skip
-# Chebyshev coefficients of exp(x**2) * erfc(x) / t over t = 2 / (2 + x), fitted with 40 digits.
+# The same to the places of a float32: w up to 5, and sqrt(w) up to 4.09.
+_CENTRE_SINGLE = (
+    1.3285919905044874e-10, 4.370310427486788e-10, -1.1023216997131237e-08, 1.6457231591996337e-08,
+    4.796988657404782e-07, -3.4260121684641795e-06, -4.998759782624901e-06, 0.00021826355749627764,
+    -0.0012527048768732115, -0.004177324636204709, 0.24664027578564673, 1.5014093516925102,
+)  # fmt: skip
+_TAIL_SINGLE = (
+    -8.558132503048666e-06, -1.7266274810940324e-05, 0.00017281715340225132, -0.0002973568353329854,
+    -0.0001266156953073251, 0.0014865756833206626, -0.003565331793846162, 0.0056849712312330766,
+    -0.007643016112454331, 0.009445528894240733, 1.0016752497799812, 2.8329767985824694,
+)  # fmt: skip
+# exp(x**2) * erfc(x) / t as a polynomial in 2t - 1 with t = 2 / (2 + x), fitted with 50 digits.
 _ERFC = (
-    0.5770337386164753, 0.3554369212704876, 0.06509515882879627, 0.0036711423958287453,
-    -0.0011128447433471416, -0.0001607582991564859, 3.2780315741465675e-05, 5.442441648716029e-06,
-    -1.5154665612396206e-06, -1.4297607360301562e-07, 8.234607836532537e-08, -1.296273780941133e-09,
-    -4.15473275764214e-09, 6.34716390599429e-10, 1.431989715348552e-10, -6.159660025465541e-11,
-    2.0563739360042174e-12, 3.5735432156076957e-12, -8.577734504808506e-13, -6.516441927438003e-14,
-    8.045408092934664e-14,
+    1.2051665995883637e-09, -1.05903331435718e-09, -9.744756625932259e-09, 1.3216325517632649e-08,
+    2.9041985444209086e-08, -6.965842943409138e-08, -1.6982724012935667e-09, 1.7867229479168533e-07,
+    -2.855481823834117e-07, -1.3754508233185945e-08, 1.00091858626541e-06, -1.8150355080541665e-06,
+    -5.628166935192924e-07, 8.05787586714734e-06, -1.0848057268891096e-05, -1.7073781133818914e-05,
+    7.223535061438543e-05, -1.7185831874889752e-05, -0.00033153674761946043, 0.0004186480432791111,
+    0.0015453060290576436, -0.0032395925345820673, -0.010755330944716365, 0.01822111575345904,
+    0.13973604627802688, 0.34358034220690514, 0.5107913526210115,
+)  # fmt: skip
+# The same to the places of a float32.
+_ERFC_SINGLE = (
+    -9.020301175920554e-06, -1.4688000262199686e-06, 6.921478153377526e-05, -3.256491264644713e-05,
+    -0.0003298076531963244, 0.00042663625830014374, 0.0015449261367397812, -0.0032416884381080095,
+    -0.010755319875545538, 0.018221354864691345, 0.1397360498652206, 0.3435803344162357,
+    0.5107913525275861,
 )  # fmt: skip
 
 
-def _scaled_tail(size: Tensor) -> Tensor:
+def _scaled_tail(size: Tensor, single: bool = False) -> Tensor:
     """exp(x**2) * erfc(x) for x of 0 and more."""
     t = 2 / (size + 2)
-    found: Tensor = t * chebyshev(t * 2 - 1, _ERFC)
+    found: Tensor = t * polynomial(t * 2 - 1, _ERFC_SINGLE if single else _ERFC)
     return found
 
 
+def _exp_of_square(x: Tensor) -> Tensor:
+    """exp(-x**2) for x of 0 and more; the rounding of the square does not count."""
+    bounded = x.minimum(30.0)
+    near = (bounded * 16).round() / 16  # its square is exact
+    return (-near * near).exp() * ((near - bounded) * (near + bounded)).exp()
+
+
 @custom_gradient
-def erfc(x: Tensor) -> Tensor:
+def erfc(x: Tensor, single: bool = False) -> Tensor:
     size = x.abs()
-    found = _scaled_tail(size) * (-size * size).exp()
+    below = (-size * size).exp() if single else _exp_of_square(size)
+    found = _scaled_tail(size, single) * below
     return select(x < 0, 2 - found, found)
 
 
 @erfc.backward
-def _erfc_gradient(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+def _erfc_gradient(grad: Tensor, output: Tensor, x: Tensor, single: bool = False) -> Tensor:
     return grad * (-x * x).exp() * (-2 / sqrt(pi))
 
 
@@ -65,18 +96,23 @@ def _erfcx_gradient(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 
 @custom_gradient
-def erfinv(y: Tensor) -> Tensor:
-    w = -((1 - y) * (1 + y)).log()
-    guess = select(w < 5, polynomial(w - 2.5, _CENTRE), polynomial(w.sqrt() - 3, _TAIL))
-    x = y * guess
-    for _ in range(2):  # Newton
-        x = x - (x.erf() - y) * (x * x).exp() * (sqrt(pi) / 2)
-    x = select(y.abs() == 1, y * _INF, x)
-    return select(y.abs() > 1, _NAN, x)
+def erfinv(y: Tensor, single: bool = False) -> Tensor:
+    size = y.abs()
+    above = 1 - size
+    w = -(above * (1 + size)).log()
+    centre, tail = (_CENTRE_SINGLE, _TAIL_SINGLE) if single else (_CENTRE, _TAIL)
+    x = size * select(w < 5, polynomial(w - 2.5, centre), polynomial(w.sqrt() - 3, tail))
+    if not single:  # Newton's step, and what the second derivative adds to it
+        grown = (x * x).exp()
+        low, high = (x.erf() - size) * grown, above * grown - _scaled_tail(x)
+        step = select(size < 0.75, low, high) * (sqrt(pi) / 2)
+        x = x - step / (1 + x * step)
+    x = select(size == 1, _INF, select(size > 1, _NAN, x))
+    return x.copysign(y)
 
 
 @erfinv.backward
-def _erfinv_gradient(grad: Tensor, output: Tensor, y: Tensor) -> Tensor:
+def _erfinv_gradient(grad: Tensor, output: Tensor, y: Tensor, single: bool = False) -> Tensor:
     return grad * (output * output).exp() * (sqrt(pi) / 2)
 
 

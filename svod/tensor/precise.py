@@ -1,4 +1,4 @@
-"""What special functions share: float64 in between, polynomials, Chebyshev series."""
+"""What special functions share: float64 in between, polynomials."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def precise(x: Tensor) -> Tensor:
     return wrap(B.cast(float_node(x.uop), dt.float64), x._device)
 
 
+def is_single(x: Tensor) -> bool:
+    """Whether a result like x has the places of a float32 at most."""
+    return float_node(x.uop).dtype is not dt.float64
+
+
 def like(found: Tensor, x: Tensor) -> Tensor:
     """A float64 result in the float dtype of x."""
     return found.cast(float_node(x.uop).dtype)
@@ -39,15 +44,6 @@ def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor | Any:
     for c in coefficients[1:]:
         found = x * found + c
     return found
-
-
-def chebyshev(u: Tensor, coefficients: Sequence[float]) -> Tensor | Any:
-    """Clenshaw's rule for u between -1 and 1, the lowest order first."""
-    last: Any = 0.0
-    before: Any = 0.0
-    for c in coefficients[:0:-1]:
-        last, before = u * 2 * last - before + c, last
-    return u * last - before + coefficients[0]
 
 
 @custom_gradient

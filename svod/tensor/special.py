@@ -14,7 +14,7 @@ from svod.base.errors import ShapeError
 from svod.tensor import bessel, gamma, incomplete, normal_law
 from svod.tensor.core import Core, Operand, float_node, integer, pair, wrap
 from svod.tensor.elementwise import select
-from svod.tensor.precise import like, precise, precise_pair
+from svod.tensor.precise import is_single, like, precise, precise_pair
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -62,11 +62,11 @@ class Special(Core):
 
     def erfc(self: Tensor) -> Tensor:
         """1 - erf(x), exact where that is small."""
-        return like(normal_law.erfc(precise(self)), self)
+        return like(normal_law.erfc(precise(self), is_single(self)), self)
 
     def erfinv(self: Tensor) -> Tensor:
         """The inverse of erf."""
-        return like(normal_law.erfinv(precise(self)), self)
+        return like(normal_law.erfinv(precise(self), is_single(self)), self)
 
     def i0(self: Tensor) -> Tensor:
         """The modified Bessel function of order 0."""

@@ -59,6 +59,51 @@ SHARES = {
 }  # fmt: skip
 
 
+ERFINV = {
+    1e-300: 8.86226925452758e-301, 1e-10: 8.862269254527581e-11, 0.1: 0.08885599049425769,
+    0.5: 0.4769362762044699, 0.75: 0.8134198475976185, 0.76: 0.8308411284745602,
+    0.9: 1.1630871536766743, 0.99: 1.8213863677184494, 0.999999: 3.458910737275499,
+    0.9999999999: 4.572824958544925, 0.9999999999999999: 5.8635847487551676,
+}  # fmt: skip
+ERFC = {
+    -6.0: 2.0, -1.0: 1.8427007929497148, 1e-20: 1.0, 0.5: 0.4795001221869535,
+    1.0: 0.15729920705028513, 3.3: 3.0577097964381654e-06, 7.7: 1.2942740067717136e-27,
+    12.3: 9.029925149482068e-68, 20.1: 9.735977140428878e-178, 25.9: 1.0202833184732667e-293,
+    26.5: 2.2109076642637343e-307,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "exact"), [("erfinv", ERFINV), ("erfc", ERFC)])
+def test_error_functions_are_exact(name: str, exact: dict[float, float]) -> None:
+    x, y = np.array(list(exact)), np.array(list(exact.values()))
+    np.testing.assert_allclose(getattr(svod, name)(Tensor(x)).numpy(), y, rtol=1e-15)
+    if name == "erfinv":
+        np.testing.assert_allclose(svod.erfinv(Tensor(-x)).numpy(), -y, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["erfinv", "erfc"])
+def test_error_functions_of_float32_are_rounded_once(name: str) -> None:
+    rng = np.random.default_rng(0)
+    near = 1 - 10.0 ** rng.uniform(-7.3, 0, 20000)
+    x = near if name == "erfinv" else np.concatenate([rng.uniform(-4, 9, 20000), near])
+    single = x.astype(np.float32)
+    single = single[np.abs(single) < 1] if name == "erfinv" else single
+    got = getattr(svod, name)(Tensor(single)).numpy()
+    exact = getattr(svod, name)(Tensor(single.astype(np.float64))).numpy()
+    places = np.spacing(np.abs(exact.astype(np.float32)))
+    assert (np.abs(got - exact) / places).max() < 0.52
+
+
+def test_error_functions_at_their_ends() -> None:
+    inf, nan = np.inf, np.nan
+    for kind in (np.float32, np.float64):
+        ends = svod.erfinv(Tensor(np.array([1, -1, 0, -0.0, 2, nan], kind))).numpy()
+        np.testing.assert_array_equal(ends, [inf, -inf, 0, 0, nan, nan])
+        assert np.signbit(ends[3]) and not np.signbit(ends[2])
+        far = svod.erfc(Tensor(np.array([inf, -inf, 0, nan, 40, -40], kind))).numpy()
+        np.testing.assert_array_equal(far, [0, 2, 1, nan, 0, 2])
+
+
 @pytest.mark.parametrize("name", BESSEL)
 def test_bessel_functions_are_exact(name: str) -> None:
     found = getattr(svod.special, name)(Tensor(np.array(PLACES))).numpy()
