@@ -32,13 +32,16 @@ from svod.dtype import types as dt
 _MAGIC = 1.5 * 2.0**52  # added to a small float64, rounds it and leaves the integer in the low bits
 _ROOT_HALF = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
 _ROOT_HALF_F32 = 0x3F3504F3
-_NORMAL, _FINITE = 0x00800000, 0x7F000000  # bits of the smallest normal float32; how many follow
+_TINY, _ONE, _INFINITE = 0x39800000, 0x3F800000, 0x7F800000  # bits of 2**-12, 1 and infinity
+_NORMAL = 0x00800000  # of the smallest normal float32
 _LN2, _LOG2E = 0.69314718055994530942, 1.44269504088896340736
 
-# (log((1+s)/(1-s))/s - 2) / s**2 for (1+s)/(1-s) in [sqrt(1/2), sqrt(2)]
-_LOG = (0.6666666667586206, 0.3999999559695578, 0.28572112195916066, 0.2217604623933129,
-        0.19586410915639843)  # fmt: skip
-# log2((1+s)/(1-s)) / s for the same range
+# log((1+s)/(1-s)) / s for (1+s)/(1-s) in [sqrt(1/2), sqrt(2)], and in [0.66, 1.51]
+_LOG = (2.0000000000084457, 0.6666666523558884, 0.4000038682994318, 0.2853492863640121,
+        0.236185121358884)  # fmt: skip
+_LOG_OF_QUOTIENT = (2.000000000042038, 0.6666666147968794, 0.4000102076375091, 0.285013675099729,
+                    0.2416698931074121)  # fmt: skip
+# log2((1+s)/(1-s)) / s for the first range
 _LOG2 = (2.885390081790092, 0.9617966733064461, 0.5770835917253568, 0.41167234282357323,
          0.3407364615738645)  # fmt: skip
 # (2**r - 1) / r for |r| <= 1/2
@@ -51,26 +54,37 @@ def asinh(x: Term) -> Term:
     wide = cast(a, dt.float64)
     exponent, log = _split_log(wide + square_root(fma(wide, wide, 1.0)))
     y = cast(fma(exponent, _LN2, log), dt.float32)
-    y = where(a < 2.0**-12, fma(a * a, a * (-1.0 / 6.0), a), y)
-    return with_sign(where(a < INFINITY, y, a), x)
+    tiny = fma(a * a, a * (-1.0 / 6.0), a)
+    y = rarely(_outside(a, _TINY, _INFINITE), where(a < 1.0, tiny, a), y)
+    return with_sign(y, x)
 
 
 def acosh(x: Term) -> Term:
     wide = cast(x, dt.float64)
     exponent, log = _split_log(wide + square_root(fma(wide, wide, -1.0)))
     y = cast(fma(exponent, _LN2, log), dt.float32)
-    y = where(x < INFINITY, y, x)
-    return where(x < 1.0, NAN, y)
+    return rarely(_outside(x, _ONE, _INFINITE), where(x.equals(INFINITY), x, NAN), y)
 
 
 def atanh(x: Term) -> Term:
+    # (1 + a) / (1 - a) = 2**n * (1 + s) / (1 - s) with one division: the difference of the bits is
+    # near enough to the logarithm to find n, and 2**n (1 - a) is exact.
     a = absolute(x)
     wide = cast(a, dt.float64)
-    exponent, log = _split_log((1.0 + wide) / (1.0 - wide))
-    y = cast(fma(exponent, 0.5 * _LN2, 0.5 * log), dt.float32)
-    y = where(a < 2.0**-12, fma(a * a, a * (1.0 / 3.0), a), y)
-    y = where(a < 1.0, y, where(a.equals(1.0), a * INFINITY, NAN))
-    return with_sign(y, x)
+    over, under = 1.0 + wide, 1.0 - wide
+    bits = unsigned_bits(over) - unsigned_bits(under) + ((1023 << 52) + (1 << 51))
+    under = under * as_float(bits & (0x7FF << 52))
+    s = (over - under) / (over + under)
+    log = s * horner(s * s, _LOG_OF_QUOTIENT)
+    y = cast(fma(_upper_bits(bits), _LN2, log) * 0.5, dt.float32)
+    tiny = fma(a * a, a * (1.0 / 3.0), a)
+    beyond = where(a.equals(1.0), a.like(INFINITY), NAN)
+    return with_sign(rarely(_outside(a, _TINY, _ONE), where(a < 1.0, tiny, beyond), y), x)
+
+
+def _outside(a: Term, start: int, end: int) -> Term:
+    """Whether a is not between two positive floats, given as bits; negative values are outside."""
+    return unsigned_bits(a) - start >= end - start
 
 
 def power(x: Term, y: Term) -> Term:
@@ -79,9 +93,9 @@ def power(x: Term, y: Term) -> Term:
     wide_y = cast(y, dt.float64)
     size = _exp2(wide_y * _log2(a))
     infinite = ~(absolute(y) < INFINITY)
-    unusual = infinite | (unsigned_bits(a) - _NORMAL >= _FINITE)
+    unusual = infinite | _outside(a, _NORMAL, _INFINITE)
     signed = power_sign(x, y, rarely(unusual, _any_power(a, wide_y), size))
-    return rarely(infinite | (unsigned_bits(x) - _NORMAL >= _FINITE), signed, size)
+    return rarely(infinite | _outside(x, _NORMAL, _INFINITE), signed, size)
 
 
 def _any_power(a: Term, y: Term) -> Term:
@@ -150,12 +164,15 @@ def _long_remainder(a: Term, b: Term) -> Term:
 def _split_log(x: Term) -> tuple[Term, Term]:
     """Exponent n and log(m) of x = 2**n * m > 0, a normal float64, with m near 1."""
     bits = unsigned_bits(x) + ((1023 << 52) - _ROOT_HALF)
-    # The integer enters the low bits of 2**52, whose last place is 1.
-    exponent = as_float((bits >> 52) | (1075 << 52)) - (2.0**52 + 1023.0)
     m = as_float((bits & ((1 << 52) - 1)) + _ROOT_HALF)
     s = (m - 1.0) / (m + 1.0)
-    z = s * s
-    return exponent, fma(s * z, horner(z, _LOG), s + s)
+    return _upper_bits(bits), s * horner(s * s, _LOG)
+
+
+def _upper_bits(bits: Term) -> Term:
+    """The biased exponent that the upper bits hold, as a float without the bias."""
+    # The integer enters the low bits of 2**52, whose last place is 1.
+    return as_float((bits >> 52) | (1075 << 52)) - (2.0**52 + 1023.0)
 
 
 def power_sign(x: Term, y: Term, size: Term) -> Term:
