@@ -109,8 +109,10 @@ class Autograd(Core):
     def grad(self: Tensor, value: Tensor | None) -> None:
         if value is not None and value.shape != self.shape:
             raise ShapeError(f"a gradient of shape {value.shape} for a tensor of {self.shape}")
-        if tracing.state.effects is not None:
-            tracing.state.effects.gradients.pop(id(self), None)
+        effects = tracing.state.effects
+        if effects is not None:
+            effects.gradients.pop(id(self), None)
+            effects.given.setdefault(id(self), (self, getattr(self, "_grad", None)))
         self._grad = value
 
     def detach(self: Tensor) -> Tensor:

@@ -101,15 +101,15 @@ class Prepared:
             if base in memory or t.uop in used:
                 self.outside.append((ref(t), t.uop, base))
 
-    def watch_gradients(self, before: list[tuple[Tensor, Tensor | None]], effects: Effects) -> None:
+    def watch_gradients(self, effects: Effects) -> None:
         """Note gradients from outside that the function reads, and those that it leaves behind.
 
         The plan does not compute the latter. They are tensors that nobody can read.
         """
         for t, grad in effects.assumed.values():
             self.assumed.append((ref(t), None if grad is None else ref(grad)))
-        for t, grad in before:
-            if id(t) not in effects.gradients and t.grad is not grad:
+        for t, grad in effects.given.values():
+            if t.grad is not grad:
                 self.left.append((ref(t), None if t.grad is None else _lost(t.grad)))
 
     def watch_views(self, changed: list[tuple[Tensor, UOp]], places: Set[int]) -> None:

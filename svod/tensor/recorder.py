@@ -89,9 +89,8 @@ class Recorder:
             realize([*state, *waiting()])
         self.guarded = guarded = [tracing.memory_of(t.uop) for t in state]
         before = [(t, t.uop) for t in registry.live_tensors()]
-        grads = [(t, t.grad) for t in history.leaves()]
         effects = Effects()
-        effects.gradients = {id(t): grad for t, grad in grads}
+        effects.gradients = {id(t): t.grad for t in history.leaves()}
         named: set[int] = set()
         name = getattr(self.owner.function, "__name__", "jit")
         try:
@@ -107,7 +106,7 @@ class Recorder:
             if self.owner.freeze:  # what is not named as state may change, or be dropped
                 effects.facts = {k: v for k, v in effects.facts.items() if k in named}
             found.facts = tracing.found_facts(effects)
-            found.watch_gradients(grads, effects)
+            found.watch_gradients(effects)
             found.watch_views(self.changed, self.places)
             return found, used, {tracing.memory_of(node) for node in roots}
         finally:
@@ -115,13 +114,8 @@ class Recorder:
                 if t.uop is not node and registry.buffer_node(t.uop) is None:
                     t.uop = node
             _leave_behind({id(t) for t, _ in before})
-            for t, grad in grads:
+            for t, grad in effects.given.values():
                 t.grad = grad
-            leaves = [t for t in history.leaves() if t.grad is not None]
-            reading = _reading([t.grad.uop for t in leaves], self.nodes.values())
-            for t in leaves:
-                if t.grad.uop in reading:
-                    t.grad = None
             tracing.forget(self.nodes.values())
 
     def _watched(self) -> list[Any]:

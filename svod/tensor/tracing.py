@@ -38,6 +38,7 @@ class Effects:
         self.draws: list[tuple[Any, int, Any]] = []  # generator, count, the words to fill in
         self.gradients: dict[int, Any] = {}  # by the id of a leaf: its gradient of before, or None
         self.assumed: dict[int, tuple[Any, Any]] = {}  # of these, leaf and gradient, what was read
+        self.given: dict[int, tuple[Any, Any]] = {}  # by id: tensor and gradient before one was set
         self.facts: dict[int, tuple[Any, Facts]] = {}  # by the id of the object, which is kept
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -235,3 +236,39 @@ def test_state_that_was_loaded_is_used() -> None:
     _close(train(_inputs(4)), expected(_inputs(4)))
     _close(train(_inputs(5)), expected(_inputs(5)))
     assert held
+
+
+def test_gradients_of_others_are_left_alone() -> None:
+    """Only what the function itself differentiates is touched, also by a leaf made inside."""
+    w = svod.ones(3).requires_grad_()
+    other = svod.ones(3).requires_grad_()
+    (other * 2).sum().backward()
+    kept = other.grad
+
+    @svod.jit
+    def f(x: Tensor) -> Tensor:
+        inside = (x * 1).requires_grad_()
+        (inside * w).sum().backward()
+        return inside.grad * 1  # type: ignore[operator]
+
+    for _ in range(2):
+        w.grad = None
+        assert f(svod.ones(3)).tolist() == [1.0] * 3
+        assert other.grad is kept and w.grad is not None
+
+
+def test_gradients_set_by_other_threads_while_recording_stay() -> None:
+    w = svod.ones(3).requires_grad_()
+    set_by_other = svod.full((3,), 7.0).realize()
+
+    def other() -> None:
+        w.grad = set_by_other
+
+    def f(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return x * 2
+
+    svod.jit(f)(svod.ones(3))
+    assert w.grad is set_by_other
