@@ -11,6 +11,8 @@ import svod
 from svod import Tensor
 from svod.optimize import across
 from svod.optimize.actions import OptimizeError, apply_opts
+from svod.optimize.heuristics import optimize
+from svod.optimize.neighbours import neighbours
 from svod.optimize.opts import Opt
 from svod.runtime import freeze
 from tests.codegen.test_kernels_contraction import BLOCKS, data
@@ -30,6 +32,7 @@ CASES = (
     (1, 16, 72, (14, 14), (1, 1), 0, 2, 1),
     (1, 9, 65, (6, 9), (3, 3), 0, 1, 1),
 )
+MACHINES = {**BLOCKS, "no masks": {"vector_bytes": 32, "registers": 16, "has_masks": False}}
 AFTER = ("nothing", "bias", "residual", "what is computed")
 
 
@@ -70,7 +73,7 @@ def names(plan: Any) -> set[str]:
 @pytest.mark.parametrize("after", AFTER)
 def test_values(case: tuple, after: str, always: None, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[type-arg]
     want = evaluated(convolution(case, after)[1])
-    for name, machine in BLOCKS.items():
+    for name, machine in MACHINES.items():
         monkeypatch.setitem(WAYS, name, Way(machine=machine, thread_work=500.0))
         with compiling(name):
             x, y = convolution(case, after)
@@ -150,6 +153,18 @@ def test_tiles_fit_in_registers(size: int, filters: int) -> None:
         copies = [opt.amount for opt in chosen if opt.name == "UPCAST"]
         live = [size if size < 2 * n else n for n in copies]
         assert -(-tile // 16) * int(np.prod(live)) <= 28
+
+
+def test_a_search_goes_on_from_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[freeze.Packing | None] = []
+    find = freeze.find_packing
+    monkeypatch.setattr(freeze, "find_packing", lambda *a: found.append(find(*a)) or found[-1])
+    frozen(*convolution((1, 64, 64, (7, 7), (3, 3), 1, 1, 1), "residual"))
+    (packing,) = [p for p in found if p is not None]
+    kernel = loop_nest(packing.body)
+    _, opts = optimize(kernel, MACHINE)
+    lists = [[opt.name for opt in each] for each in neighbours(kernel, opts, MACHINE)]
+    assert any("IMAGE" in each for each in lists) and any("IMAGE" not in each for each in lists)
 
 
 def test_products_have_no_image() -> None:
