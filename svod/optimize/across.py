@@ -60,10 +60,13 @@ def choose_across(sink: UOp, machine: Machine) -> list[Opt]:
     tile = _panel_width(turned, joined)
     if not tile or tile % width or tile // width not in VECTORS:
         return []
+    image = _image(turned)
+    if image is None and not _is_plain(turned.rows):
+        return []
     best = _best_tile(turned, (tile // width,), machine)
     column, (*outer, last) = joined[-1].arg.id, turned.m
     opts = [Opt("TILE", column, tile), Opt("STAGE", column, 1)]
-    if image := _image(turned):
+    if image is not None:
         opts.append(Opt("IMAGE", image.axes[0].row.arg.id, _band(image, machine)))
     if best.places > 1:
         opts.append(Opt("UPCAST", last.arg.id, best.places))
@@ -78,6 +81,8 @@ def panels_across(sink: UOp, machine: Machine) -> tuple[int, int]:
     turned = _turned(sink, machine)
     if turned is None or len(turned.n) != 1 or turned.columns.src[0].src[0].op != O.PARAM:
         return -1, 0
+    if not _is_plain(turned.rows) and _image(turned) is None:
+        return -1, 0
     best = _best_tile(turned, VECTORS, machine)
     width = machine.lanes(turned.columns.dtype.itemsize)
     if extent(turned.n[0]) <= best.vectors * width or best.cycles >= _cycles_along(sink, machine):
@@ -86,7 +91,7 @@ def panels_across(sink: UOp, machine: Machine) -> tuple[int, int]:
 
 
 def _turned(sink: UOp, machine: Machine) -> Contraction | None:
-    """The contraction with rows as columns, where both operands can be read as that needs."""
+    """The contraction with rows as columns, where these are only read."""
     found = find_contraction(sink) if machine.vector_bytes else None
     if found is None or not found.m or found.reduction.src[0].op != O.MUL:
         return None
@@ -101,8 +106,6 @@ def _turned(sink: UOp, machine: Machine) -> Contraction | None:
     if prod(map(extent, turned.m)) < MIN_ROWS or prod(map(extent, turned.n)) < MIN_COLUMNS:
         return None
     if prod(map(extent, turned.k)) < MIN_DEPTH:
-        return None
-    if not _is_plain(turned.rows) and _image(turned) is None:
         return None
     return turned
 
