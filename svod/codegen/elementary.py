@@ -24,6 +24,7 @@ from svod.codegen.formula import (
     greater_integer,
     horner,
     ldexp,
+    rarely,
     sign_bit,
     signed_bits,
     significand,
@@ -146,17 +147,23 @@ def log2_by_parts(form: Format, x: Term) -> Term:
 
 def log1p(form: Format, x: Term) -> Term:
     # 1 + x only chooses the exponent; f = 2**-n * (1 + x) - 1 is rounded once.
-    mantissa, bias = form.mantissa, form.bias
-    huge = x > 2.0 ** (bias - 27)
-    scaled = where(huge, x * 2.0**-64, x)
-    bits = signed_bits(scaled + 1.0) - form.root_half
-    factor = as_float((bias << mantissa) - (bits & -(1 << mantissa)))
-    f = fma(scaled, factor, factor - 1.0)
-    exponent = whole(form, bits)
-    exponent = where(huge, exponent + 64.0, exponent)
-    y = join(form, exponent, f, form.log_tail(f))
+    limit = 2.0 ** (form.bias - 27)
+    huge = x > limit
+    y = _log_of_one_and(form, where(huge, x * 2.0**-64, x), where(huge, x.like(64.0), 0.0))
     y = where(x > -1.0, y, where(x.equals(-1.0), x.like(-INFINITY), NAN))
-    return keep_sign(x, where(x.equals(INFINITY), x, y))
+    unusual = where(x.equals(INFINITY), x, y)
+    usual = _log_of_one_and(form, x, None)
+    return keep_sign(x, rarely(~((x > -1.0) & (x <= limit)), unusual, usual))
+
+
+def _log_of_one_and(form: Format, x: Term, more: Term | None) -> Term:
+    """log(1 + x), and ``more`` added to the exponent."""
+    bits = signed_bits(x + 1.0) - form.root_half
+    factor = as_float((form.bias << form.mantissa) - (bits & -(1 << form.mantissa)))
+    f = fma(x, factor, factor - 1.0)
+    exponent = whole(form, bits)
+    exponent = exponent if more is None else exponent + more
+    return join(form, exponent, f, form.log_tail(f))
 
 
 def sinh(form: Format, x: Term) -> Term:

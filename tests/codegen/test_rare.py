@@ -25,6 +25,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "SIN": lambda x, y: x.sin(),
     "COS": lambda x, y: x.cos(),
     "TAN": lambda x, y: x.tan(),
+    "LOG1P": lambda x, y: x.log1p(),
     "ASINH": lambda x, y: x.asinh(),
     "ACOSH": lambda x, y: x.acosh(),
     "ATANH": lambda x, y: x.atanh(),
