@@ -50,6 +50,8 @@ _LAZY = {
     "fft": ("svod.tensor.fft", ""),
     "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
     "errors": ("svod.base.errors", ""),
+    "autograd": ("svod.autograd", ""),
+    "func": ("svod.func", ""),
     "nn": ("svod.nn", ""),
     "tensor": ("svod.tensor", ""),
     "testing": ("svod.testing", ""),

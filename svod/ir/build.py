@@ -3,7 +3,8 @@
 In: nodes and plain arguments. Out: a node, often an existing one: a movement that moves nothing
 returns its input, and two of the same movement become one. Elementwise operands come out with
 equal shapes, except rank-0 ones, which stay as they are and broadcast by meaning. A node
-without elements never feeds one that has some, so later stages may ignore empty tensors.
+without elements never feeds one that has some, so later stages may ignore empty tensors; only
+gradients know what a constant was made of (`EMPTY`).
 Complex operands are refused below (`make`); what they mean is in `svod.ir.pairs`.
 """
 
@@ -22,6 +23,7 @@ from svod.ir.node import UOp, const, is_symbolic, largest, make, stored_shape
 from svod.ir.reductions import identity
 
 _COMPLEX = O.COMPLEX  # looked at in places that are often passed
+EMPTY = "empty"  # the argument of a BITCAST (constant, x): what was made of an x without elements
 Shape = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
 
@@ -32,6 +34,18 @@ Pairs = tuple[tuple[int, int], ...]
 def full(shape: Shape, value: Any, dtype: DType) -> UOp:
     """A constant of this shape: one CONST behind a reshape and an expand."""
     return broadcast_to(const(value, dtype), shape)
+
+
+def _from_empty(x: UOp, shape: Shape, value: Any) -> UOp:
+    """What an operation on no elements gives: a constant that names where it comes from."""
+    if x.op == _COMPLEX and value == 0:
+        return complex_view(_from_empty(x.src[0], (*shape, 2), 0))
+    found = full(shape, value, x.dtype)
+    if x.dtype.kind != "f" or x.op == O.CONST:
+        return found
+    node = make(O.BITCAST, x.dtype, (found, x), EMPTY)
+    node._shape = shape
+    return node
 
 
 def iota(size: int, dtype: DType = dt.int64) -> UOp:
@@ -247,7 +261,7 @@ def pad(x: UOp, pairs: Pairs) -> UOp:
         raise ShapeError(f"pad takes sizes from 0 up, got {pairs}")
     shape = tuple([n + a + b for n, (a, b) in zip(have, pairs, strict=True)])
     if 0 in have:
-        return full(shape, 0, x.dtype)
+        return _from_empty(x, shape, 0)
     if x.op == O.PAD:
         inner = x.arg
         pairs = tuple([(a + c, b + d) for (a, b), (c, d) in zip(pairs, inner, strict=True)])
@@ -379,7 +393,7 @@ def reduce(x: UOp, op: int, axes: Shape) -> UOp:
     if 0 in shape:
         if 0 not in result and op in (O.MAX, O.MIN):
             raise ShapeError(f"a maximum or minimum over axes {axes} of {shape} has no elements")
-        return full(result, identity(op, x.dtype), x.dtype)
+        return _from_empty(x, result, identity(op, x.dtype))
     try:
         node = make(O.REDUCE_AXIS, x.dtype, (x,), ReduceArg(op, axes))
     except ComplexOperand:
@@ -407,7 +421,7 @@ def gather(x: UOp, indices: Sequence[UOp]) -> UOp:
     """``out[I.., rest..] = x[i0[I], i1[I], .., rest..]``; outside an axis reads 0."""
     shape = _check_indices(x, indices) + x.shape[len(indices) :]
     if 0 in x.shape:
-        return full(shape, 0, x.dtype)
+        return _from_empty(x, shape, 0)
     try:
         node = make(O.GATHER, x.dtype, (x, *indices))
     except ComplexOperand:

@@ -68,7 +68,8 @@ BINARY: Final = 36
 # -- values -----------------------------------------------------------------------------------
 CONST: Final = 40  # arg: int, float or bool of the dtype
 CAST: Final = 41  # dtype is the target; defined for every value
-BITCAST: Final = 42
+BITCAST: Final = 42  # src: (x). In the tensor graph one to its own dtype is a mark for gradients:
+#   arg says what it means; further sources are what gradients need, no part of the value
 BROADCAST: Final = 43  # scalar to all lanes
 LANES: Final = 44  # vector 0, 1, .. n-1
 GEP: Final = 45  # arg int: one lane of a vector

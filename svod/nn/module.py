@@ -7,20 +7,20 @@ tensors that are saved but not trained. Keys of ``state_dict`` are those of torc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
 from typing import Any, NamedTuple
 
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
+from svod.nn.backward_hooks import Passage
 from svod.tensor import history, registry, settings, tracing
 from svod.tensor.autograd import no_grad
 from svod.tensor.core import tensor_of, wrap
 from svod.tensor.guard import guard_class
+from svod.tensor.hooks import Handle
 from svod.tensor.realize import realize
 from svod.tensor.settings import Table, is_plain
 from svod.tensor.tensor import Tensor
 
-_numbers = count()
 _INTERNAL = frozenset(("_is_ready",))  # says nothing about the result
 
 
@@ -59,17 +59,6 @@ class Parameter(Tensor):
 def _parameter(array: Any, device: str | None, requires_grad: bool) -> Parameter:
     """A parameter that was pickled."""
     return Parameter(Tensor(array, device=device), requires_grad)
-
-
-class Handle:
-    """What takes a hook away again: ``handle.remove()``."""
-
-    def __init__(self, table: dict[int, Any]) -> None:
-        self._table, self.id = table, next(_numbers)
-
-    def remove(self) -> None:
-        """The hook is called no more."""
-        self._table.pop(self.id, None)
 
 
 def _before(
@@ -113,13 +102,21 @@ class Module:
         for kind, hook, sees_options in list(self._hooks.values()):
             if kind == "before":
                 args, options = _before(hook, self, args, options, sees_options)
+        passage = self._passage()
+        if passage is not None:
+            args = passage.inputs(args)
         found = self.forward(*args, **options)
         for kind, hook, sees_options in list(self._hooks.values()):
             if kind == "after":
                 given = (args, options) if sees_options else (args,)
                 changed = hook(self, *given, found)
                 found = found if changed is None else changed
-        return found
+        return found if passage is None else passage.outputs(found)
+
+    def _passage(self) -> Passage | None:
+        kinds = ("backward before", "backward")
+        before, after = [[h for k, h, _ in self._hooks.values() if k == kind] for kind in kinds]
+        return Passage(self, before, after) if before or after else None
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -132,6 +129,20 @@ class Module:
     ) -> Handle:
         """Call ``hook(module, args, result)`` after forward; what it returns is the result."""
         return self._hooked("after", hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
+        """Call ``hook(module, gradients of args, gradients of result)`` on the way back; what it
+        returns takes the place of the former."""
+        return self._hooked("backward", hook, prepend, False)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> Handle:
+        """Call ``hook(module, gradients of result)`` on the way back; what it returns takes their
+        place."""
+        return self._hooked("backward before", hook, prepend, False)
 
     def _hooked(
         self, kind: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool

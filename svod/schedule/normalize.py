@@ -167,7 +167,8 @@ def _walk(sink: UOp) -> tuple[list[UOp], list[UOp]]:
                 leaves.append(node)
             continue
         order.append(node)
-        for s in reversed(node.src):  # the first source comes off the stack first
+        sources = node.src[:1] if op == O.BITCAST else node.src  # marks have more, for gradients
+        for s in reversed(sources):  # the first source comes off the stack first
             if s not in seen:
                 seen.add(s)
                 stack.append(s)
@@ -190,6 +191,8 @@ def _rebuild(
     keeps_shapes = not values  # run-time sizes in shapes lose what they are bound to
     for node in order:
         src, op, arg = node.src, node.op, node.arg
+        if op == O.BITCAST:
+            arg, src = None, src[:1]  # what gradients think of it
         if len(src) == 1:
             first = src[0]
             new: tuple[UOp, ...] = (known(first, first),)
@@ -202,9 +205,7 @@ def _rebuild(
         elif op == O.CONTIGUOUS:
             if arg is not None:
                 arg = marks.setdefault(arg, len(marks))  # which tensor it is, not which object
-        elif op == O.BITCAST:
-            arg = None  # what gradients think of it
-        if new != src or arg is not node.arg:
+        if new != node.src or arg is not node.arg:
             changed[node] = made = make(op, node.dtype, new, arg)
             if keeps_shapes and made._shape is None:
                 made._shape = node._shape

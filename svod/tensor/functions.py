@@ -23,6 +23,7 @@ from svod.tensor.autograd import grad as grad
 from svod.tensor.autograd import inference_mode as inference_mode
 from svod.tensor.autograd import is_grad_enabled as is_grad_enabled
 from svod.tensor.autograd import no_grad as no_grad
+from svod.tensor.autograd import set_grad_enabled as set_grad_enabled
 from svod.tensor.autograd import value_and_grad as value_and_grad
 from svod.tensor.core import Axis, real_axis, shape_of, spelled, tensor_of
 from svod.tensor.creation import arange as arange

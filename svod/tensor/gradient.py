@@ -6,7 +6,10 @@ once, after all its users; its rule says what each source receives. The result i
 graph: it is scheduled and fused with everything else and can be differentiated again.
 
 A BITCAST to its own dtype changes no value and marks a place: without an argument nothing flows
-through it (detach), with a ``Mark`` it names an argument of a function or a custom gradient.
+through it (detach), with a ``Mark`` it names an argument of a function or a custom gradient, with
+``Hooks`` functions see what arrives there. A ``Result`` of a ``Call`` has the inputs of the call
+as further sources, and they receive what its own backward function says. What was made of
+nothing (``EMPTY``) names that as its second source, so that it gets its gradient without elements.
 """
 
 from __future__ import annotations
@@ -14,16 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from svod.base.errors import UnsupportedError
+from svod.base.errors import SvodError, UnsupportedError
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make, substitute
-from svod.ir.scan import Loop, loop_of
+from svod.ir.scan import loop_of
 from svod.tensor.gradient_rules import FLAT, RULES, one_minus, product, summed
 from svod.tensor.scan_gradient import loop_gradients
 
 Origin = Callable[[UOp], "UOp | None"]
 CustomRule = Callable[[UOp, UOp, Sequence[UOp]], "Sequence[UOp | None]"]
+
+
+class GradientError(SvodError, RuntimeError):
+    """A gradient that cannot be formed: nothing to differentiate, or a seed is missing."""
 
 
 class Mark(NamedTuple):
@@ -34,6 +41,45 @@ class Mark(NamedTuple):
     position: int = 0
     options: tuple[Any, ...] = ()  # plain arguments of the function
     is_complex: bool = False  # the marked floats are pairs, seen by the function as complex
+
+
+class Call:
+    """One call of a function that says itself what its inputs receive; no two are equal.
+
+    Sources of each result are its value, ``inputs`` nodes that gradients flow to, and what else
+    ``backward`` reads: these are the same for all results of the call.
+    """
+
+    __slots__ = ("inputs",)
+
+    inputs: int
+
+    def backward(self, node: UOp, received: Mapping[int, UOp]) -> Sequence[UOp | None]:
+        """What each input receives, given a result and the gradients of results by position."""
+        raise NotImplementedError
+
+
+class Result(NamedTuple):
+    """The argument of a BITCAST that is one of the results of a call."""
+
+    call: Call
+    position: int
+
+
+class Hooks:
+    """The argument of a BITCAST where functions see, and may change, the gradient; by identity."""
+
+    __slots__ = ("functions", "is_complex")
+
+    def __init__(self, is_complex: bool = False) -> None:
+        self.functions: dict[int, Callable[[UOp], UOp]] = {}
+        self.is_complex = is_complex
+
+    def passed(self, own: UOp) -> UOp:
+        """The gradient after all functions have seen it, oldest first."""
+        for function in list(self.functions.values()):
+            own = function(own)
+        return own
 
 
 custom_rules: dict[str, CustomRule] = {}  # filled by svod.tensor.autograd.custom_gradient
@@ -49,6 +95,16 @@ def mark(x: UOp, argument: Mark | None = None) -> UOp:
 def is_mark(node: UOp) -> bool:
     """Whether the node names a place through which gradients flow."""
     return node.op == O.BITCAST and isinstance(node.arg, Mark)
+
+
+def is_hooked(node: UOp) -> bool:
+    """Whether functions see the gradient of this node."""
+    return node.op == O.BITCAST and isinstance(node.arg, Hooks)
+
+
+def is_result(node: UOp) -> bool:
+    """Whether the node is a result of a call with its own backward function."""
+    return node.op == O.BITCAST and isinstance(node.arg, Result)
 
 
 def gradient(
@@ -69,7 +125,7 @@ def gradients(
     """
     bases = [_stored_base(t) for t in targets]
     wanted = set(bases)
-    edges, order = _walk([root for root, _ in roots], wanted, origin)
+    edges, order = walk([root for root, _ in roots], wanted, origin)
     needed: set[UOp] = set()
     for node in order:
         if node in wanted or any(s in needed for _, s in edges[node]):
@@ -77,7 +133,7 @@ def gradients(
     received: dict[UOp, list[UOp]] = {}
     for root, seed in roots:
         received.setdefault(root, []).append(seed)
-    loops = _Loops(order)
+    groups = _Groups(order)
     found: dict[UOp, UOp] = {}
     stored: dict[UOp, UOp] = {}
     for node in reversed(order):
@@ -85,14 +141,16 @@ def gradients(
         if node not in needed:
             continue
         if parts is None:
-            if node.op == O.SCAN:
-                loops.pass_on(node, None, needed, received)
+            if _is_grouped(node):
+                groups.pass_on(node, None, needed, received)
             continue
         own = _added(node, parts)
+        if is_hooked(node):
+            own = node.arg.passed(own)
         if node in wanted:
             found[node] = own
-        if node.op == O.SCAN:
-            loops.pass_on(node, own, needed, received)
+        if _is_grouped(node):
+            groups.pass_on(node, own, needed, received)
             continue
         flowing = [(i, s) for i, s in edges[node] if s in needed]
         if not flowing:
@@ -109,30 +167,50 @@ def gradients(
     return _with_stored(results, stored) if stored else results
 
 
-class _Loops:
-    """Loops over time: their results give what they received together, so it is one loop back.
+class _Groups:
+    """Results that give what they received together: of a loop over time, so that it is one loop
+    back, and of a call with its own backward function.
 
-    All results of a loop have the same sources, so the first one in the order comes before any
+    All results of a group have the same sources, so the first one in the order comes before any
     source is visited on the way back, and after every other result.
     """
 
     def __init__(self, order: Sequence[UOp]) -> None:
-        self.first: dict[Loop, UOp] = {}
+        self.first: dict[Any, UOp] = {}
         for node in order:
-            if node.op == O.SCAN:
-                self.first.setdefault(loop_of(node), node)
-        self.seeds: dict[Loop, list[tuple[UOp, UOp]]] = {}
+            if _is_grouped(node):
+                self.first.setdefault(_group(node), node)
+        self.seeds: dict[Any, list[tuple[UOp, UOp]]] = {}
 
     def pass_on(
         self, node: UOp, own: UOp | None, needed: set[UOp], received: dict[UOp, list[UOp]]
     ) -> None:
-        loop = loop_of(node)
-        seeds = self.seeds.setdefault(loop, [])
+        group = _group(node)
+        seeds = self.seeds.setdefault(group, [])
         if own is not None:
             seeds.append((node, own))
-        if seeds and self.first[loop] is node:
-            for source, part in loop_gradients(seeds, needed, gradients):
-                received.setdefault(source, []).append(_fitted(part, source))
+        if seeds and self.first[group] is node:
+            given = loop_gradients(seeds, needed, gradients) if node.op == O.SCAN else _called(seeds)
+            for source, part in given:
+                if source in needed:
+                    received.setdefault(source, []).append(_fitted(part, source))
+
+
+def _is_grouped(node: UOp) -> bool:
+    return node.op == O.SCAN or is_result(node)
+
+
+def _group(node: UOp) -> Any:
+    return loop_of(node) if node.op == O.SCAN else (node.arg.call, node.src[1:])
+
+
+def _called(seeds: Sequence[tuple[UOp, UOp]]) -> list[tuple[UOp, UOp]]:
+    """Inputs of a call and what they receive, given its results and their gradients."""
+    node = seeds[0][0]
+    call = node.arg.call
+    given = call.backward(node, {result.arg.position: own for result, own in seeds})
+    pairs = zip(node.src[1 : 1 + call.inputs], given, strict=True)
+    return [(source, part) for source, part in pairs if part is not None]
 
 
 def _stored_base(node: UOp) -> UOp:
@@ -143,7 +221,7 @@ def _stored_base(node: UOp) -> UOp:
     return base if base.op in (O.BUFFER, O.BUFFER_VIEW) else node
 
 
-def _walk(
+def walk(
     roots: Sequence[UOp], wanted: set[UOp], origin: Origin | None
 ) -> tuple[dict[UOp, list[tuple[int, UOp]]], list[UOp]]:
     """What gradients of each node flow to, and the nodes in order, sources first."""
@@ -170,11 +248,7 @@ def _edges(node: UOp, wanted: set[UOp], origin: Origin | None) -> list[tuple[int
         source = None if origin is None else origin(node)
         return [] if source is None else [(0, source)]
     if op == O.BITCAST:
-        if not is_mark(node):
-            return []
-        if node.arg.role == "output":
-            return list(enumerate(_inputs(node)))
-        return [(0, node.src[0])]
+        return _edges_of_mark(node)
     if op == O.ASSIGN:
         return [(1, node.src[1])]
     if op == O.AFTER:  # memory that was written: plain data
@@ -185,6 +259,18 @@ def _edges(node: UOp, wanted: set[UOp], origin: Origin | None) -> list[tuple[int
     if op == O.RECIP and (x := _logistic(node, wanted)) is not None:
         return [(0, x)]
     return [(i, s) for i, s in enumerate(node.src) if s.dtype.kind == "f"]
+
+
+def _edges_of_mark(node: UOp) -> list[tuple[int, UOp]]:
+    arg = node.arg
+    if isinstance(arg, Mark):
+        return list(enumerate(_inputs(node))) if arg.role == "output" else [(0, node.src[0])]
+    if isinstance(arg, Result):
+        inputs = enumerate(node.src[1 : 1 + arg.call.inputs], 1)
+        return [(i, s) for i, s in inputs if s.dtype.kind == "f"]
+    if arg == B.EMPTY:
+        return [(1, node.src[1])]
+    return [(0, node.src[0])] if isinstance(arg, Hooks) else []
 
 
 def _inputs(output: UOp) -> list[UOp]:
@@ -217,6 +303,9 @@ def _parts(node: UOp, own: UOp, flowing: list[tuple[int, UOp]]) -> list[tuple[UO
         found = [(by_position.get(i), part) for i, part in enumerate(given)]
         wanted = {s for _, s in flowing}
         return [(n, p) for n, p in found if n is not None and p is not None and n in wanted]
+    if node.op == O.BITCAST:
+        ((i, source),) = flowing
+        return [(source, B.full(source.shape, 0, source.dtype) if i else own)]
     if node.op == O.RECIP and flowing[0][1] is not node.src[0]:
         return [(flowing[0][1], product(own, product(node, one_minus(node))))]
     rule = RULES.get(node.op)

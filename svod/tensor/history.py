@@ -37,6 +37,7 @@ class _State(local):
 
 
 _leaves: dict[int, ref[Any]] = {}  # by id; an entry leaves with its tensor
+_retained: dict[int, ref[Any]] = {}
 _origins: WeakKeyDictionary[BufferRef, UOp] = WeakKeyDictionary()
 state = _State()
 
@@ -74,6 +75,28 @@ def leaves() -> list[Any]:
     """The live tensors that require a gradient, oldest first."""
     found = [r() for r in list(_leaves.values())]
     return [t for t in found if t is not None]
+
+
+def retain(tensor: Any) -> None:
+    """``backward`` shall fill the gradient of this tensor, which is no leaf."""
+    key = id(tensor)
+
+    def forget(dead: Any) -> None:
+        if _retained.get(key) is dead:
+            del _retained[key]
+
+    _retained[key] = ref(tensor, forget)
+
+
+def is_retained(tensor: Any) -> bool:
+    """Whether ``backward`` fills the gradient of a tensor that is no leaf."""
+    return id(tensor) in _retained
+
+
+def retained() -> list[Any]:
+    """The live tensors that are no leaves and keep their gradients."""
+    found = [r() for r in list(_retained.values())]
+    return [t for t in found if t is not None and not is_leaf(t)]
 
 
 def leaf_node(node: UOp) -> UOp:
@@ -116,12 +139,18 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
         # A PARAM stands for a value inside a function that is being recorded.
         if node in starts or op == O.PARAM or (op == O.BUFFER and node.arg in _origins):
             found.add(node)
-        elif op == O.BITCAST:
-            if node.arg is not None:
-                found.add(node)
-        elif any(s in found for s in (node.src[1:] if op == O.ASSIGN else node.src)):
+        elif op == O.BITCAST and len(node.src) == 1 and isinstance(node.arg, tuple):
+            found.add(node)  # an argument or a result of a function that is differentiated
+        elif any(s in found for s in _behind(node)):
             found.add(node)
     return found
+
+
+def _behind(node: UOp) -> tuple[UOp, ...]:
+    """The sources whose gradients a node has a share in."""
+    if node.op == O.ASSIGN or (node.op == O.BITCAST and len(node.src) > 1):
+        return node.src[1:]
+    return () if node.op == O.BITCAST and node.arg is None else node.src
 
 
 def share_history(base: UOp, twin: UOp) -> None:

@@ -198,7 +198,7 @@ class _OverTime:
         if not any(n.op == O.PARAM for n in outer_order((node,))):
             return _timeless(node)
         if node.op in O.MOVEMENT:
-            return _moved(node, self.at_all_times(node.src[0]))
+            return moved(node, self.at_all_times(node.src[0]))
         if not _is_wide(node):
             shape = (self.length, *node.shape)
             stand_in = self.leaf(B.full(shape, 0, node.dtype))
@@ -219,17 +219,17 @@ def _timeless(node: UOp) -> UOp:
     return B.reshape(node, (1, *node.shape))
 
 
-def _moved(node: UOp, x: UOp) -> UOp:
-    """A movement of everything but the axis of time."""
-    op, arg, steps = node.op, node.arg, x.shape[0]
+def moved(node: UOp, x: UOp) -> UOp:
+    """The movement that a node is, of everything in x but its first axis."""
+    op, arg, size = node.op, node.arg, x.shape[0]
     if op == O.RESHAPE:
-        return B.reshape(x, (steps, *arg))
+        return B.reshape(x, (size, *arg))
     if op == O.EXPAND:
-        return B.expand(x, (steps, *arg))
+        return B.expand(x, (size, *arg))
     if op == O.PERMUTE:
         return B.permute(x, (0, *[a + 1 for a in arg]))
     if op == O.PAD:
         return B.pad(x, ((0, 0), *arg))
     if op == O.SHRINK:
-        return B.shrink(x, ((0, steps), *arg))
+        return B.shrink(x, ((0, size), *arg))
     return B.flip(x, tuple([a + 1 for a in arg]))

@@ -105,7 +105,7 @@ class Tensor(
 ):
     """A lazy array of one dtype on one device: ``Tensor([[1, 2], [3, 4]]).sum(0)``."""
 
-    __slots__ = ("__weakref__", "_device", "_grad", "uop")
+    __slots__ = ("__weakref__", "_device", "_grad", "_hooks", "uop")
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to the tensor
 
     uop: UOp
