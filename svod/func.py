@@ -42,7 +42,9 @@ def grad_and_value(
     return call
 
 
-def vjp(func: Callable[..., Any], *primals: Tensor) -> tuple[Any, Callable[..., tuple[Tensor, ...]]]:
+def vjp(
+    func: Callable[..., Any], *primals: Tensor
+) -> tuple[Any, Callable[..., tuple[Tensor, ...]]]:
     """The value of a function, and the function that multiplies vectors with its Jacobian."""
     found = Applied(func, primals, True)
 

@@ -202,9 +202,8 @@ def _rebuild(
             if type(arg) is not int and _holds_nodes(arg):
                 arg = map_nodes(arg, unbound)
                 keeps_shapes = False
-        elif op == O.CONTIGUOUS:
-            if arg is not None:
-                arg = marks.setdefault(arg, len(marks))  # which tensor it is, not which object
+        elif op == O.CONTIGUOUS and arg is not None:
+            arg = marks.setdefault(arg, len(marks))  # which tensor it is, not which object
         if new != node.src or arg is not node.arg:
             changed[node] = made = make(op, node.dtype, new, arg)
             if keeps_shapes and made._shape is None:

@@ -28,9 +28,7 @@ def stand_in(shape: tuple[int, ...], dtype: DType) -> UOp:
     return parameter(next(_slots), shape, dtype)
 
 
-def batched(
-    roots: Sequence[UOp], values: Mapping[UOp, UOp], keeps_marks: bool = True
-) -> list[UOp]:
+def batched(roots: Sequence[UOp], values: Mapping[UOp, UOp], keeps_marks: bool = True) -> list[UOp]:
     """The roots with a leading axis, given the values of stand-ins with theirs.
 
     Without ``keeps_marks`` nobody will differentiate the result again.

@@ -104,5 +104,3 @@ def custom_gradient(forward: Callable[..., Any]) -> CustomGradient:
             return grad.clamp(-limit, limit)
     """
     return CustomGradient(forward)
-
-

@@ -190,7 +190,8 @@ class _Groups:
         if own is not None:
             seeds.append((node, own))
         if seeds and self.first[group] is node:
-            given = loop_gradients(seeds, needed, gradients) if node.op == O.SCAN else _called(seeds)
+            is_loop = node.op == O.SCAN
+            given = loop_gradients(seeds, needed, gradients) if is_loop else _called(seeds)
             for source, part in given:
                 if source in needed:
                     received.setdefault(source, []).append(_fitted(part, source))
