@@ -156,7 +156,7 @@ def add_gradients(
 ) -> None:
     """Add the gradients of several tensors, each with its own, to ``grad`` of leaves or inputs."""
     targets = history.leaves() if inputs is None else list(inputs)
-    kept = [t for t in history.retained() if not any(t is other for other in targets)]
+    kept = [t for t in hooks.kept() if not any(t is other for other in targets)]
     found = gradients_of(roots, [*targets, *kept])
     if all(node is None for node in found[: len(targets)]):
         shown = " and ".join([f"{t.dtype.name} tensor of shape {t.shape}" for t, _ in roots])

@@ -50,10 +50,11 @@ def register(t: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Handle:
         return _add(t, _BEFORE, hook)
     hooks = _hooks_of(t)
     handle = Handle(hooks.functions)
+    device = t._device
 
     def call(own: UOp) -> UOp:
         seen = B.complex_view(own) if hooks.is_complex else own
-        return B.floats_of(_changed(hook, wrap(seen, None)).uop)
+        return B.floats_of(_changed(hook, wrap(seen, device)).uop)
 
     hooks.functions[handle.id] = call
     return handle
@@ -74,6 +75,11 @@ def retain(t: Tensor) -> None:
     _check(t, retain, "retain_grad")
     _hooks_of(t)
     history.retain(t)
+
+
+def kept() -> list[Tensor]:
+    """Tensors inside of graphs that keep their gradients, while they are what they were."""
+    return [t for t in history.retained() if hooked_origin(B.floats_of(t.uop)) is not None]
 
 
 def seen_by_leaf(t: Tensor, node: UOp) -> UOp:

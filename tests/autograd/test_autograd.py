@@ -192,7 +192,7 @@ def test_schedules_are_shared_by_calls() -> None:
         assert x.grad is not None
         x.grad.realize()
         x.grad = None
-        misses.append(cache_statistics()["schedule"].misses)
+        misses.append(cache_statistics()["schedules"].misses)
     assert misses[1] == misses[2]
 
 
