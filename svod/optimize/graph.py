@@ -7,7 +7,7 @@ from math import prod
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
-from svod.ir.node import UOp, depth_first, make, toposort
+from svod.ir.node import UOp, depth_first, make, substitute, toposort
 from svod.ir.symbolic import num, rebuild, terms_of
 
 
@@ -48,15 +48,18 @@ def elements_of(index: UOp) -> int:
 
 
 def renumber(sink: UOp) -> UOp:
-    """Ranges numbered by structure alone, so equal kernels are the same node."""
+    """Ranges numbered by structure alone, so equal kernels are the same node.
+
+    Only numbers change, so sums that are in normal form stay so.
+    """
     ranges = [n for n in depth_first(sink) if n.op == O.RANGE]
     mapping: dict[UOp, UOp] = {}
     for i, r in enumerate(ranges):
-        size = r.src[0] if r.src[0].op == O.CONST else replace_all(r.src[0], mapping)
+        (size,) = substitute(r.src, mapping)
         mapping[r] = make(O.RANGE, dt.index, (size,), RangeArg(i, r.arg.kind))
     if all(a is b for a, b in mapping.items()):
         return sink
-    return replace_all(sink, mapping)
+    return substitute((sink,), mapping)[0]
 
 
 def replace_all(root: UOp, mapping: dict[UOp, UOp]) -> UOp:
