@@ -7,12 +7,14 @@ is then a product with the weight under a sum, a pooling is a reduction of the w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import ShapeError
 from svod.ir import build as B
-from svod.ir.node import UOp
+from svod.ir.node import UOp, is_symbolic
 from svod.tensor.core import Core, integer, nodes_of, numbers, wrap
+from svod.tensor.gradient import Mark, custom_rules, gradient, mark
 from svod.tensor.linear import multiply_sum
 from svod.tensor.pieces import tile
 
@@ -104,7 +106,7 @@ def convolve(
         node = B.reshape(node, (1, *node.shape))
     outputs, depth, *window = kernel_node.shape
     kernel = tuple(window)
-    batch, channels = node.shape[:2]
+    channels = node.shape[1]
     groups = integer(groups, "groups")
     if groups < 1 or channels != depth * groups or outputs % groups:
         raise ShapeError(
@@ -117,7 +119,29 @@ def convolve(
     pads = _padding(padding, kernel, dilations, strides)
     if min(min(p) for p in pads) < 0:
         raise ShapeError(f"padding must be 0 or more, not {pads}")
-    cut = windows(B.pad(node, ((0, 0), (0, 0), *pads)), kernel, strides, dilations)
+    made = _with_gradient if _has_own_gradient(node, kernel_node, strides) else _product
+    found = made(node, kernel_node, Shape(tuple(pads), strides, dilations, groups))
+    result = wrap(found, device)
+    if bias is not None:
+        result = result + bias.reshape([1, -1, *[1] * space])
+    return result.squeeze(0) if is_single else result
+
+
+class Shape(NamedTuple):
+    """How windows lie."""
+
+    pads: tuple[tuple[int, int], ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+
+
+def _product(x: UOp, weight: UOp, shape: Shape) -> UOp:
+    """Windows of x times the weight, summed over channels and window."""
+    outputs, depth, *kernel = weight.shape
+    batch, groups, space = x.shape[0], shape.groups, len(kernel)
+    padded = B.pad(x, ((0, 0), (0, 0), *shape.pads))
+    cut = windows(padded, tuple(kernel), shape.strides, shape.dilations)
     outer = cut.shape[2 : 2 + space]
     per_group = outputs // groups
     # (batch, group, output, o.., channel, k..)
@@ -125,14 +149,58 @@ def convolve(
     order = (0, 1, 2, *range(4, 4 + space), 3, *range(4 + space, 4 + 2 * space))
     full = (batch, groups, per_group, *outer, depth, *kernel)
     left = B.expand(B.permute(cut, order), full)
-    shape = (1, groups, per_group, *[1] * space, depth, *kernel)
-    right = B.expand(B.reshape(kernel_node, shape), full)
+    row = (1, groups, per_group, *[1] * space, depth, *kernel)
+    right = B.expand(B.reshape(weight, row), full)
     found = multiply_sum(left, right, tuple(range(3 + space, len(full))))
-    found = B.reshape(found, (batch, outputs, *outer))
-    result = wrap(found, device)
-    if bias is not None:
-        result = result + bias.reshape([1, -1, *[1] * space])
-    return result.squeeze(0) if is_single else result
+    return B.reshape(found, (batch, outputs, *outer))
+
+
+# -- the gradient of the input is a convolution too -----------------------------------------------
+
+_NAME = "convolution"  # of its gradient
+
+
+def _has_own_gradient(x: UOp, weight: UOp, strides: tuple[int, ...]) -> bool:
+    """Without strides. Derived step by step it would be windows of products, added up."""
+    if is_symbolic(x.shape) or is_symbolic(weight.shape) or max(strides) > 1:
+        return False
+    is_empty = 0 in x.shape or 0 in weight.shape
+    return x.dtype.kind == weight.dtype.kind == "f" and prod(weight.shape[2:]) > 1 and not is_empty
+
+
+def _with_gradient(x: UOp, weight: UOp, shape: Shape) -> UOp:
+    inputs = [mark(n, Mark(_NAME, "input", i)) for i, n in enumerate((x, weight))]
+    return mark(_product(inputs[0], inputs[1], shape), Mark(_NAME, "output", 0, shape))
+
+
+def _gradients(output: UOp, grad: UOp, inputs: Sequence[UOp]) -> list[UOp | None]:
+    x, weight = (n.src[0] for n in inputs)
+    shape = Shape(*output.arg.options)
+    target = mark(weight, Mark(_NAME, "argument"))
+    (by_weight,) = gradient(_product(x, target, shape), grad, [target])
+    # Every output went where its window was: the windows of outputs that an input went into.
+    spans = [d * (k - 1) for k, d in zip(weight.shape[2:], shape.dilations, strict=True)]
+    borders = [(n - a, n - b) for n, (a, b) in zip(spans, shape.pads, strict=True)]
+    cuts = [(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(grad.shape[2:], borders, strict=True)]
+    grad = B.shrink(grad, ((0, grad.shape[0]), (0, grad.shape[1]), *cuts))
+    pads = tuple([(max(0, a), max(0, b)) for a, b in borders])
+    turned = _turned(weight, shape.groups)
+    by_x = _with_gradient(grad, turned, shape._replace(pads=pads))
+    return [B.cast(by_x, x.dtype), by_weight]
+
+
+custom_rules[_NAME] = _gradients
+
+
+def _turned(weight: UOp, groups: int) -> UOp:
+    """A weight whose inputs and outputs change places, per group, and whose windows are flipped."""
+    outputs, depth, *kernel = weight.shape
+    rest = range(3, 3 + len(kernel))
+    found = B.reshape(weight, (groups, outputs // groups, depth, *kernel))
+    found = B.reshape(
+        B.permute(found, (0, 2, 1, *rest)), (groups * depth, outputs // groups, *kernel)
+    )
+    return B.flip(found, tuple(range(2, 2 + len(kernel))))
 
 
 def convolve_transposed(
@@ -155,15 +223,13 @@ def convolve_transposed(
             x.unsqueeze(0), weight, bias, stride, padding, output_padding, groups, dilation, count
         )
         return single.squeeze(0)
-    inputs, per_group, *kernel = weight.shape
+    inputs, _, *kernel = weight.shape
     if groups < 1 or inputs % groups or x.shape[1] != inputs:
         raise ShapeError(f"conv_transpose: {x.shape[1]} channels, weight {weight.shape}")
     strides, pads = numbers(stride, space, "stride"), numbers(padding, space, "padding")
     extra = numbers(output_padding, space, "output_padding")
     dilations = numbers(dilation, space, "dilation")
-    turned = weight.reshape(groups, inputs // groups, per_group, *kernel).transpose(1, 2)
-    turned = turned.reshape(groups * per_group, inputs // groups, *kernel)
-    turned = turned.flip(tuple(range(2, 2 + space)))
+    turned = wrap(_turned(weight.uop, groups), weight._device)
     spread = _spread(x.uop, strides)
     sizes = zip(kernel, pads, extra, dilations, strict=True)
     borders = [(d * (k - 1) - p, d * (k - 1) - p + e) for k, p, e, d in sizes]
