@@ -2,9 +2,10 @@
 
 A window operand is memory whose places are sums: a row of outputs and a tap of the kernel share one
 axis of an image, and places outside the image are zeros. The copy engine takes boxes of up to five
-axes and fills what lies outside with zeros, which is that. A tile's rows or columns are a box of
-outputs, ``8 x 8`` pixels of two images say; a step of the sum is one tap and 128 bytes of channels,
-which must be neighbours in memory for both operands.
+axes and fills what lies outside with zeros, which is that. Neighbours in memory are 128 bytes of
+channels. Where these are summed, a tile's rows or columns are a box of outputs, ``8 x 8`` pixels of
+two images say, and a step of the sum is a tap and some channels. Where they are not, as in the
+gradient of a weight, they are the rows or columns, and a step of the sum is a box of pixels.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     COPYING,
+    LINE,
     MAP_AXES,
     THREADS,
     Piece,
@@ -66,7 +68,9 @@ class _Boxes:
     offset: int
     axes: list[BoxAxis]
     own: list[UOp]  # its rows or columns, in the order of the axes they move along
-    least: int = 1  # neighbours along the first of them in a box, where these are stored as such
+    line: int  # neighbours that are copied at once
+    along_depth: bool  # whether channels are summed
+    least: int = 1  # neighbours along the first of its own in a box
 
     @property
     def mixes(self) -> bool:
@@ -75,20 +79,53 @@ class _Boxes:
 
     def parts(self, tile: int) -> dict[UOp, int]:
         """How a tile is shared out among its own axes."""
-        parts = box_of(tuple(map(extent, self.own)), tile, self.least)
+        least = self.least if self.along_depth else self.line
+        parts = box_of(tuple(map(extent, self.own)), tile, least)
         return dict(zip(self.own, parts, strict=True))
 
     def tiles(self, tile: int) -> int:
         return prod([-(-extent(r) // part) for r, part in self.parts(tile).items()])
 
-    def described(self, parts: dict[UOp, int], taps: list[UOp]) -> tuple[object, ...]:
-        """Per axis: size, step, box, stride in the box, and the taps that move along it."""
+    def order(self, ranges: dict[UOp, int]) -> list[UOp]:
+        """Loops that a box has several steps of, as they follow each other in it."""
+        return [r for axis in self.axes for r, _ in axis.terms if ranges.get(r, 1) > 1]
+
+    def boxes(self, parts: dict[UOp, int], steps: dict[UOp, int]) -> list[tuple[int, int]] | None:
+        """Per axis the places in a box and the stride between them; None where that is too much."""
+        wide = parts if self.along_depth else steps
+        found = [(self.line, 1)]
+        for axis in self.axes[1:]:
+            step, count = next(((f, wide[r]) for r, f in axis.terms if r in wide), (1, 1))
+            found.append((count, step if count > 1 else 1))
+            if step > MOST_STRIDE or (count - 1) * step + 1 > MOST_BOX:
+                return None
+        return found
+
+    def pieces(self, parts: dict[UOp, int]) -> tuple[tuple[int, ...], ...]:
+        """How far each box of a tile is from its first, along every axis."""
+        if self.along_depth:
+            return (tuple([0] * len(self.axes)),)
         found = []
-        for axis in self.axes:
-            step, box = next(((f, parts[r]) for r, f in axis.terms if r in parts), (1, 1))
-            moved = tuple([(taps.index(r), f) for r, f in axis.terms if r in taps])
-            found.append((axis.size, axis.step, (box - 1) * step + 1, step, moved))
-        return (self.offset, tuple(found))
+        for number in range(prod(parts.values()) // self.line):
+            moved: dict[UOp, int] = {}
+            for r, part in parts.items():
+                size = part // self.line if r is self.own[0] else part
+                moved[r] = number % size * (self.line if r is self.own[0] else 1)
+                number //= size
+            found.append(tuple([_total(axis.terms, moved) for axis in self.axes]))
+        return tuple(found)
+
+    def described(self, parts: dict[UOp, int], steps: dict[UOp, int]) -> tuple[object, ...]:
+        """Per axis: size, step, box, stride in the box, and the loops of the sum along it."""
+        boxes = self.boxes(parts, steps)
+        assert boxes is not None
+        numbers = list(steps)
+        found = []
+        for axis, (count, apart) in zip(self.axes, boxes, strict=True):
+            moved = [(numbers.index(r), f * steps[r]) for r, f in axis.terms if r in steps]
+            span = (count - 1) * apart + 1
+            found.append((axis.size, axis.step, span, apart, tuple(moved)))
+        return (self.offset, self.along_depth, tuple(found), self.pieces(parts))
 
     def corner(self, places: dict[UOp, UOp]) -> list[UOp]:
         """Where a tile begins along each axis."""
@@ -102,6 +139,10 @@ class _Boxes:
         return found
 
 
+def _total(terms: tuple[tuple[UOp, int], ...], moved: dict[UOp, int]) -> int:
+    return sum([factor * moved.get(r, 0) for r, factor in terms])
+
+
 def optimize_boxes(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
     """The kernel as stores of a tile's pieces; None where it is no product with windows."""
     found = find_contraction(sink) if machine.has_wgmma else None
@@ -111,28 +152,30 @@ def optimize_boxes(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | 
     kind = kind_of(found, sink, machine)
     if work < MIN_WORK or kind is None or not kind.startswith("wgmma"):
         return None
-    batch = [r for r in sink.src[0].src[1:] if r not in (*found.m, *found.n)]
     operands = _operands(found)
     if operands is None:
         return None
-    a, b, channels = operands
+    a, b = operands
     if stride(sink.src[0].src[0].src[0], b.own[0]) == 1:
         b.least = STORED
-    itemsize = load_of(found.rows).dtype.itemsize
+    steps = _steps(a, b, found.k)
+    if steps is None:
+        return None
+    batch = [r for r in sink.src[0].src[1:] if r not in (*found.m, *found.n)]
     count = prod(map(extent, batch))
 
     def tiles(rows: int, columns: int) -> int:
         return a.tiles(rows) * b.tiles(columns) * count
 
-    results = work // prod(map(extent, found.k))
-    shape = choose_shape(kind, False, itemsize, results, tiles, machine)
+    depth = prod(map(extent, found.k))
+    itemsize = load_of(found.rows).dtype.itemsize
+    shape = choose_shape(kind, False, itemsize, work // depth, tiles, machine)
     parts = [a.parts(shape.rows), b.parts(shape.columns)]
-    used = results / (tiles(shape.rows, shape.columns) * shape.rows * shape.columns)
-    blocks = -(-extent(channels) // shape.depth)
-    used *= extent(channels) / (blocks * shape.depth)
-    if used < LEAST_USED or not all(map(_fits, (a, b), parts)):
+    done = tiles(shape.rows, shape.columns) * shape.rows * shape.columns * shape.depth
+    done *= prod([-(-extent(r) // part) for r, part in steps.items()])
+    if work < LEAST_USED * done or None in (a.boxes(parts[0], steps), b.boxes(parts[1], steps)):
         return None
-    return _stores(sink, found, machine, shape, (a, b), parts, batch, channels, kind, applied)
+    return _stores(sink, found, machine, shape, operands, parts, steps, batch, kind, applied)
 
 
 def _stores(
@@ -142,15 +185,13 @@ def _stores(
     shape: TileShape,
     operands: tuple[_Boxes, _Boxes],
     parts: list[dict[UOp, int]],
+    steps: dict[UOp, int],
     batch: list[UOp],
-    channels: UOp,
     kind: str,
     applied: list[Opt],
 ) -> UOp:
     a, b = operands
     (end,) = sink.src
-    taps = [r for r in found.k if r is not channels]
-    blocks = -(-extent(channels) // shape.depth)
     counts = [[-(-extent(r) // p) for r, p in part.items()] for part in parts]
     down, across = map(prod, counts)
     number, rounds = in_rounds(down * across * prod(map(extent, batch)), machine)
@@ -161,11 +202,10 @@ def _stores(
         for (r, size), tiles in zip(part.items(), sizes, strict=True):
             starts[r] = mul(place if r is list(part)[-1] else mod(place, tiles), size)
             place = idiv(place, tiles)
-    element = kind.partition(".")[2]
     arg = (
-        "tile", f"boxes.{element}", shape.rows, shape.columns, shape.depth, shape.stages,
-        tuple(map(extent, taps)), blocks,
-        a.described(parts[0], taps), b.described(parts[1], taps),
+        "tile", f"boxes.{kind.partition('.')[2]}", shape.rows, shape.columns, shape.depth,
+        shape.stages, tuple([-(-extent(r) // part) for r, part in steps.items()]),
+        a.described(parts[0], steps), b.described(parts[1], steps),
     )  # fmt: skip
     total = dt.int32 if found.reduction.dtype.kind in "iu" else dt.float32
     sources = (a.memory, b.memory, rounds, *a.corner(starts), *b.corner(starts))
@@ -173,7 +213,7 @@ def _stores(
     applied += [
         Opt("TILE", found.m[-1].arg.id, shape.rows),
         Opt("TILE", found.n[-1].arg.id, shape.columns),
-        Opt("TC", channels.arg.id, shape.depth),
+        Opt("TC", max(steps, key=lambda r: steps[r]).arg.id, shape.depth),
     ]
     index, last = end.src[0].src[0], b.own[0]
     lanes = store_lanes(index, last, shape)
@@ -196,15 +236,35 @@ def _stores(
     return store_pieces(end, found.reduction, tile, shape, (lanes, joins), threads, locate, rounds)
 
 
-def _fits(o: _Boxes, parts: dict[UOp, int]) -> bool:
-    """Whether the copy engine can take boxes of these sizes."""
-    for axis in o.axes:
-        for r, factor in axis.terms:
-            if r in parts and (
-                factor > MOST_STRIDE or (parts[r] - 1) * factor + 1 > MOST_BOX
-            ):  # fmt: skip
-                return False
-    return True
+def _steps(a: _Boxes, b: _Boxes, summed: list[UOp]) -> dict[UOp, int] | None:
+    """How many steps of each loop of the sum a step of the tile is; None where there is no way.
+
+    What lies past the end of a loop must be nothing in both operands: zeros times anything is
+    nothing only where that is finite. So a loop ends with a box, unless both have zeros there.
+    """
+    if a.along_depth or b.along_depth:
+        one = (a if a.along_depth else b).axes[0].terms[0][0]
+        splits = [{one: a.line}]
+    else:
+        ordered = [r for axis in a.axes for r, _ in axis.terms if r in summed]
+        splits = [dict(zip(ordered, s, strict=True)) for s in _splits(a.line, len(ordered))]
+    best: tuple[int, dict[UOp, int]] | None = None
+    for parts in splits:
+        if any(extent(r) % n and not (_ends(a, r) and _ends(b, r)) for r, n in parts.items()):
+            continue
+        if a.order(parts) != b.order(parts):
+            continue
+        count = prod([-(-extent(r) // parts.get(r, 1)) for r in summed])
+        if best is None or count < best[0]:
+            best = (count, {r: parts.get(r, 1) for r in summed})
+    return best and best[1]
+
+
+def _ends(o: _Boxes, r: UOp) -> bool:
+    """Whether memory ends, for the copy engine, where a loop does."""
+    (axis,) = [axis for axis in o.axes if any(term is r for term, _ in axis.terms)]
+    ((_, factor), *others) = axis.terms
+    return not others and not axis.shift and axis.size == (extent(r) - 1) * factor + 1
 
 
 @cache
@@ -233,32 +293,34 @@ def _splits(tile: int, count: int) -> Iterator[tuple[int, ...]]:
 # -- what the copy engine would have to read ------------------------------------------------------
 
 
-def _operands(found: Contraction) -> tuple[_Boxes, _Boxes, UOp] | None:
-    """Both operands and the loop over channels; None where neither has windows."""
-    loads = [load_of(f) for f in (found.rows, found.columns)]
-    if any(f.op != O.LOAD or f.src[0].src[0].op != O.PARAM for f in loads):
-        return None
-    read = [_axes(load, found.k) for load in loads]
-    first, second = read
-    if first is None or second is None:
-        return None
-    channels = first[1][0].terms[0][0]
-    if second[1][0].terms[0][0] is not channels or channels not in found.k:
-        return None
+def _operands(found: Contraction) -> tuple[_Boxes, _Boxes] | None:
+    """Both operands; None where neither has windows."""
     operands = []
-    for load, (offset, axes), own in zip(loads, (first, second), (found.m, found.n), strict=True):
+    for factor, own in ((found.rows, found.m), (found.columns, found.n)):
+        load = load_of(factor)
+        if load.op != O.LOAD or load.src[0].src[0].op != O.PARAM:
+            return None
+        read = _axes(load, own, found.k)
+        if read is None:
+            return None
+        offset, axes = read
         moved = [[r for r, _ in axis.terms if r in own] for axis in axes]
-        if any(len(ranges) > 1 for ranges in moved):
-            return None
         ordered = [r for ranges in moved for r in ranges]
-        if len(ordered) != len(own):
+        if any(len(ranges) > 1 for ranges in moved) or len(ordered) != len(own):
             return None
-        operands.append(_Boxes(load.src[0].src[0], offset, axes, ordered))
+        first = axes[0].terms[0][0]
+        if first not in (*found.k, *own) or (first in own and load.dtype.itemsize != 2):
+            return None
+        line = LINE // load.dtype.itemsize
+        memory = load.src[0].src[0]
+        operands.append(_Boxes(memory, offset, axes, ordered, line, first in found.k))
     a, b = operands
-    return (a, b, channels) if a.mixes or b.mixes else None
+    if a.along_depth and b.along_depth and a.axes[0].terms != b.axes[0].terms:
+        return None
+    return (a, b) if a.mixes or b.mixes else None
 
 
-def _axes(load: UOp, summed: list[UOp]) -> tuple[int, list[BoxAxis]] | None:
+def _axes(load: UOp, own: list[UOp], summed: list[UOp]) -> tuple[int, list[BoxAxis]] | None:
     """The elements before the first place, and the axes of memory; None where they are not such
     that the copy engine reads zeros exactly where there is nothing to load."""
     index = load.src[0]
@@ -277,7 +339,7 @@ def _axes(load: UOp, summed: list[UOp]) -> tuple[int, list[BoxAxis]] | None:
             return None
         axes.append(_axis(int(step), group, low, high))
         constant += axes[-1].shift * int(step)
-    axes += _free_axes(left, summed)
+    axes += _free_axes(left, own, summed)
     axes.sort(key=lambda axis: axis.step)
     itemsize = load.dtype.itemsize
     steps_fit = all(axis.step * itemsize % 16 == 0 for axis in axes[1:])
@@ -300,10 +362,10 @@ def _axis(
     return BoxAxis(step, high - low, group, low)
 
 
-def _free_axes(left: dict[UOp, int], summed: list[UOp]) -> list[BoxAxis]:
+def _free_axes(left: dict[UOp, int], own: list[UOp], summed: list[UOp]) -> list[BoxAxis]:
     """Axes of loops that no gate ties: a tap that steps over an output goes along with those."""
     axes = []
-    outputs = [r for r in left if r not in summed]
+    outputs = [r for r in left if r in own]
     for tap in sorted([r for r in left if r in summed and left[r] > 1], key=lambda r: left[r]):
         over = [r for r in outputs if left[r] < left[tap] * extent(tap)]
         partner = min(over, key=lambda r: _distance(left[r], left[tap]), default=None)

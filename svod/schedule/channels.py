@@ -1,19 +1,21 @@
 """Channels last, for products with windows that a device reads where they are.
 
 A convolution multiplies windows of its input, overlapping and padded. A device whose kernels read
-boxes of memory needs no copy of each window, if the channels it sums over are neighbours in memory.
+boxes of memory needs no copy of each window, if the channels are neighbours in memory: those it
+sums over, or in the gradient of a weight those of its outputs.
 ``channels_last`` finds such products, asks the device whether it takes one, and has both operands
 stored in that order. What computes an operand then stores it so from the start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ParamArg
-from svod.ir.node import UOp, is_symbolic, make
+from svod.ir.node import UOp, make
 from svod.ir.symbolic import terms_of
 from svod.schedule.attention import Takes
 from svod.schedule.operands import moving_axes, product_factors
@@ -34,9 +36,10 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
     order = sink.toposort()
     found: dict[UOp, tuple[_Base, _Base]] = {}
     for node in order:
-        pair = _bases(node)
-        if pair is not None and is_taken(_body(node, pair)):
-            found[node] = pair
+        for pair in _bases(node):
+            if is_taken(_body(node, pair)):
+                found[node] = pair
+                break
     if not found:
         return sink, frozenset()
     bases = {b.node: b for pair in found.values() for b in pair}
@@ -46,8 +49,8 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if node in found:
-            values = [b.stored(done[b.node]) for b in found[node]]
-            new = _with_bases(new, values)
+            values = [b.stored(_rebuilt(b.node, done)) for b in found[node]]
+            new = _with_bases(node, values)
             read.add(new)
         elif node in bases and not _is_memory(node):  # whoever else reads it reads it there
             new = bases[node].stored(new)
@@ -93,69 +96,97 @@ def _is_memory(node: UOp) -> bool:
     return node.op in _MEMORY
 
 
-def _bases(node: UOp) -> tuple[_Base, _Base] | None:
-    """The values that both factors of a product are views of; None where none has windows."""
+def _bases(node: UOp) -> Iterator[tuple[_Base, _Base]]:
+    """The values that both factors of a product are views of, with the axes that could be the
+    channels, the better choice first; nothing where no factor has windows."""
     factors = product_factors(node)
     if not factors or prod(factors[0].shape) < MIN_WORK:
-        return None
-    views = []
-    for factor in factors:
-        view = factor.src[0] if factor.op == O.CAST else factor
-        if view.dtype not in KINDS or is_symbolic(view.shape):
-            return None
-        views.append(view)
+        return
+    views = [_narrow(f) for f in factors]
+    if any(view.dtype not in KINDS for view in views):
+        return
     if not any(has_windows(before_repeats(view)) for view in views):
-        return None
-    found = [_summed_axes(view, node.arg.axes) for view in views]
-    shared = [a for a in found[0][1] if a in found[1][1]]
-    if not shared:
-        return None
-    channels = max(shared, key=lambda a: node.src[0].shape[a])
-    first, second = (_Base(base, axes[channels]) for base, axes in found)
-    return first, second
+        return
+    (first, rows), (second, columns) = map(_lone_axes, views)
+    shape, summed = node.src[0].shape, set(node.arg.axes)
+    shared = [a for a in rows if a in columns and a in summed]
+    choices = []
+    if shared:
+        channels = max(shared, key=lambda a: shape[a])
+        choices.append((prod([shape[a] for a in summed - {channels}]), channels, channels))
+    own = [[a for a in axes if a not in summed] for axes in (rows, columns)]
+    apart = [[a for a in one if a not in other] for one, other in (own, own[::-1])]
+    if all(apart):
+        # What is summed then are windows of outputs, or all of them.
+        left, right = (max(axes, key=lambda a: shape[a]) for axes in apart)
+        taken = prod([shape[a] for a in range(len(shape)) if a not in (*summed, left, right)])
+        choices.append((taken, left, right))
+    for _, left, right in sorted(choices):
+        yield _Base(first, rows[left]), _Base(second, columns[right])
 
 
-def _summed_axes(view: UOp, summed: tuple[int, ...]) -> tuple[UOp, dict[int, int]]:
-    """What windows are made of, and the axes of it that are summed axes of the view, one each."""
+def _lone_axes(view: UOp) -> tuple[UOp, dict[int, int]]:
+    """What windows are made of, and the axes of it that are axes of the view, one each."""
     places = output_indices(view.shape)
     chain = _chain(view)
     for node in chain:
         places = source_indices(node, places)[0]
     base = chain[-1].src[0] if chain else view
-    numbers = {axis_range(a, view.shape[a]): a for a in summed if view.shape[a] != 1}
+    numbers = {axis_range(a, n): a for a, n in enumerate(view.shape) if n != 1}
     uses: dict[int, list[int]] = {}
     for axis, place in enumerate(places):
         terms, _ = terms_of(place)
         for r in place.ranges:
-            if r in numbers:
-                size = view.shape[numbers[r]]  # other loops, as of groups, count whole rows of it
-                whole = all(factor % size == 0 for other, factor in terms.items() if other is not r)
-                is_row = terms.get(r) == 1 and whole
-                uses.setdefault(numbers[r], []).append(axis if is_row else -1)
+            size = view.shape[numbers[r]]  # other loops, as of groups, count whole rows of it
+            whole = all(factor % size == 0 for other, factor in terms.items() if other is not r)
+            is_row = terms.get(r) == 1 and whole
+            uses.setdefault(numbers[r], []).append(axis if is_row else -1)
     return base, {a: axes[0] for a, axes in uses.items() if len(axes) == 1 and axes[0] >= 0}
 
 
 def _chain(view: UOp) -> list[UOp]:
-    """The views from a factor down to the last that repeats, cuts or pads."""
+    """The views from a factor down to the last that repeats, cuts or pads, and those below that
+    only change the order of axes: a value has one such base, whoever reads it."""
     found, last = [], 0
     while view.op in O.MOVEMENT:
         found.append(view)
-        if view.op in _WINDOWS:
+        if view.op in _WINDOWS or (last == len(found) - 1 and _keeps_axes(view)):
             last = len(found)
         view = view.src[0]
     return found[:last]
+
+
+def _keeps_axes(view: UOp) -> bool:
+    """Whether a view has the axes of its source, in another order or beside some of one element."""
+    sizes = [[n for n in node.shape if n != 1] for node in (view, view.src[0])]
+    return view.op == O.PERMUTE or (view.op == O.RESHAPE and sizes[0] == sizes[1])
+
+
+def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
+    """A node of the new graph, which the old one had or which was made of one it had."""
+    if node in done:
+        return done[node]
+    src = tuple([_rebuilt(s, done) for s in node.src])
+    return make(node.op, node.dtype, src, node.arg)
+
+
+def _narrow(factor: UOp) -> UOp:
+    """The view that a factor is a conversion of, wherever on the way it is converted."""
+    if factor.op == O.CAST and factor.src[0].dtype in KINDS:
+        return factor.src[0]
+    if factor.op not in O.MOVEMENT or factor.dtype in KINDS:
+        return factor
+    below = _narrow(factor.src[0])
+    return make(factor.op, below.dtype, (below,), factor.arg)
 
 
 def _with_bases(node: UOp, bases: list[UOp]) -> UOp:
     """A product with other values below the views of its factors."""
     factors = []
     for factor, base in zip(node.src[0].src, bases, strict=True):
-        view = factor.src[0] if factor.op == O.CAST else factor
-        for step in reversed(_chain(view)):
+        for step in reversed(_chain(_narrow(factor))):
             base = make(step.op, base.dtype, (base,), step.arg)
-        if factor.op == O.CAST:
-            base = make(O.CAST, factor.dtype, (base,))
-        factors.append(base)
+        factors.append(base if base.dtype is factor.dtype else make(O.CAST, factor.dtype, (base,)))
     product = make(O.MUL, node.src[0].dtype, tuple(factors))
     return make(O.REDUCE_AXIS, node.dtype, (product,), node.arg)
 

@@ -24,6 +24,7 @@ FEW_RESULTS = 256
 PIECES = 64  # partial results wanted in all
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
 LEAST_STEPS = 512  # of a piece of a product
+STEP = 64  # of the sum in a tile
 
 
 def split_reductions(
@@ -122,11 +123,15 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     wanted = min(-(-TILES // tiles), steps // LEAST_STEPS)
     if tiles > FEW_TILES or wanted < 2:
         return None
-    for axis in sorted(node.arg.axes):  # of the outer ones, which leave long rows whole
-        pieces = _pieces(shape[axis], wanted)
-        if wanted <= 2 * pieces <= 4 * wanted:
-            return axis, pieces
-    return None
+    cuts = [(axis, _pieces(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
+    cuts = [(axis, pieces) for axis, pieces in cuts if wanted <= 2 * pieces <= 4 * wanted]
+
+    def left(cut: tuple[int, int]) -> int:
+        """What a step of a tile could be made of, in powers of two."""
+        sizes = [int(shape[a]) // (cut[1] if a == cut[0] else 1) for a in node.arg.axes]
+        return min(STEP, prod([size & -size for size in sizes]))
+
+    return max(cuts, key=left, default=None)  # of the outer ones, which leave long rows whole
 
 
 def _split_product(node: UOp, axis: int, pieces: int) -> UOp:

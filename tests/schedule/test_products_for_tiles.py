@@ -11,6 +11,8 @@ from svod import Tensor
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
+from svod.ir.rewrite import rewrite
+from svod.ir.rules import VALUES
 from svod.schedule import schedule, windows
 from svod.schedule.channels import channels_last
 from svod.schedule.schedule import clear_schedule_cache
@@ -74,9 +76,8 @@ def test_results_with_stored_windows(tiling: None) -> None:
 
 def moved(t: Tensor) -> tuple[Tensor, int]:
     """A result from operands with channels last, as if a device took all, and how many products."""
-    sink, products = channels_last(
-        make(O.SINK, dt.void, (t.uop,)), "CUDA", lambda device: lambda body: True
-    )
+    (sink,) = rewrite((make(O.SINK, dt.void, (t.uop,)),), VALUES)
+    sink, products = channels_last(sink, "CUDA", lambda device: lambda body: True)
     return wrap(sink.src[0], "CPU"), len(products)
 
 
@@ -92,6 +93,25 @@ def test_channels_last_changes_nothing(options: dict[str, int]) -> None:
         found, products = moved(result)
         assert products == count
         np.testing.assert_array_equal(found.numpy(), result.numpy())
+
+
+def test_gradients_of_weights_with_channels_last() -> None:
+    """Channels of outputs are last there, and the same memory serves the gradient of the input."""
+    x, w, g = (
+        t.cast(dt.float16).realize()
+        for t in (drawn(8, 32, 16, 16), drawn(48, 32, 3, 3), drawn(8, 48, 16, 16))
+    )
+    x.requires_grad_(), w.requires_grad_()
+    (x.conv2d(w, padding=1) * g).sum().backward()
+    assert x.grad is not None and w.grad is not None
+    both = w.grad + x.grad.mean()
+    for t, wanted in ((both, 3), (w.grad, 2), (x.grad, 2)):
+        found, products = moved(t)
+        assert products == (1 if wanted == 2 else 2)
+        stored = [n for n in found.uop.toposort() if n.op == O.CONTIGUOUS]
+        assert len(stored) == wanted
+        exact = t.numpy().astype(np.float32)
+        np.testing.assert_allclose(found.numpy(), exact, rtol=2e-3, atol=2e-3 * exact.max())
 
 
 def test_channels_that_are_last_are_not_copied() -> None:
