@@ -33,6 +33,7 @@ HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 BYTES = {dt.int8: "s8", dt.uint8: "u8"}
 FLOAT8 = {dt.float8_e4m3: "e4m3", dt.float8_e5m2: "e5m2"}
 MOST_BYTES = 1 << 15  # products of bytes whose sum always fits 32 bits
+FOUR = 4  # neighbours of what is turned
 LINE = 128  # bytes of one row or column along k in shared memory
 COPYING = 128  # threads of a block that only copy, where the copy engine does it
 MAP_AXES = 5  # that the copy engine knows
@@ -94,6 +95,8 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     if a is None or b is None:
         return None
     kind = kind_of(found, sink, machine)
+    if kind is not None and kind != "fma" and not (_fits_parts(a) and _fits_parts(b)):
+        kind = "fma" if kind.endswith("tf32") else None
     if kind is None:
         return None
     (end,) = sink.src
@@ -351,6 +354,16 @@ def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | 
     steps += [step for axis in (*outer, *depth) if axis is not along for step in axis[1:]]
     is_wide = all(s % width == 0 for s in steps)
     return _Operand(index.src[0], outer, depth, base, is_wide, load.dtype.itemsize)
+
+
+def _fits_parts(o: _Operand) -> bool:
+    """Whether sixteen bytes along rows or columns, four elements that are turned, stay within one
+    axis, or go from one to the next in a way that panels know: of two axes, in 16 bits."""
+    width = FOUR if o.is_turned else 16 // o.itemsize
+    inner = o.outer[-1][0]
+    if o.along_depth or len(o.outer) == 1 or inner % width == 0:
+        return True
+    return o.itemsize == 2 and len(o.outer) == 2 and inner >= width
 
 
 def _axes(index: UOp, ranges: list[UOp]) -> Axes | None:

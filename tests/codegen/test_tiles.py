@@ -40,6 +40,7 @@ CASES = {
     "float8": (dt.float8_e4m3, dt.bfloat16, 2.5e-3),
     "float8 in full": (dt.float8_e5m2, dt.float32, 1e-7),
 }
+HALVES = {"half": (dt.float16, dt.float32, 1e-6), "bfloat": (dt.bfloat16, dt.bfloat16, 5e-3)}
 LAYOUTS = ["", "a", "b", "ab"]
 Product = Callable[[Any, Any], Any]
 
@@ -224,6 +225,30 @@ def test_axes_that_are_two_in_memory(name: str, cores: str) -> None:
         return multiply(permute(x, 0, 2, 1).reshape(160, 128), y, result)
 
     run(name, random(kind, 4, 128, 40), random(kind, 128, 64), rows, machine(cores))
+
+
+@pytest.mark.parametrize("cores", ["auto", "mma"])
+@pytest.mark.parametrize("inner", [8, 9, 13, 49, 60, 196])
+@pytest.mark.parametrize("name", [*CASES, *HALVES])
+def test_rows_of_two_axes_whose_inner_one_ends_inside_a_part(
+    name: str, inner: int, cores: str
+) -> None:
+    """Neighbours in memory are rows here, and a part of sixteen bytes may have some of two."""
+    kind, result, limit = (CASES | HALVES)[name]
+    count = -(-150 // inner)
+    a, b = random(kind, count, 80, inner), random(kind, 80, 128)
+    x, y = stored(*a.shape, dtype=kind), stored(*b.shape, dtype=kind)
+    rows = x.permute(0, 2, 1).reshape(count * inner, 80)
+    (body,) = bodies(rows.matmul(y, dtype=result))
+    code = generate_gpu(body, machine(cores))
+    kinds = [n.arg[1] for n in code.kernel.toposort() if is_tile(n)]
+    if kinds in ([], ["fma"]):  # there every element is placed by itself
+        assert kind.itemsize != 2 and inner % 4, "what is turned is turned by fours"
+        return
+    found = np.zeros((count * inner, 128), NUMPY[result])
+    emulate(code, found, a, b)
+    left, right = exact(kind, a, b)
+    compare(found, left.transpose(0, 2, 1).reshape(count * inner, 80) @ right, limit)
 
 
 def test_factors_of_two_types() -> None:

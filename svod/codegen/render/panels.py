@@ -42,6 +42,7 @@ class Panel:
     place: str = ""
     row: str = ""
     part: str = ""
+    inside: str = ""  # of a part that may go over the end of the inner of two axes: where it begins
 
     def __post_init__(self) -> None:
         self.along_depth = self.depth_axes[-1][1] == 1
@@ -104,9 +105,19 @@ class Panel:
         inside = e(f"xor i32 {e(f'and i32 {low}, 7')}, {e(f'and i32 {self.row}, 7')}")
         place = e(f"add i32 {e(f'mul i32 {self.row}, {LINE}')}, {e(f'shl i32 {inside}, 4')}")
         self.place = e(f"add i32 {place}, {column}")
+        if self._may_cross:
+            first = e(f"add i64 {start}, {e(f'zext i32 {self.part} to i64')}")
+            place = e(f"urem i64 {first}, {self.outer_axes[-1][0]}")
+            self.inside = e(f"trunc i64 {place} to i32")
         one_axis = len(self.outer_axes if self.along_depth else self.depth_axes) == 1
         count = 1 if one_axis else self.passes
         self.offsets = [self._offset(i, start) for i in range(count)]
+
+    @property
+    def _may_cross(self) -> bool:
+        """Whether sixteen bytes may be the end of one inner axis and the start of the next."""
+        inner = self.outer_axes[-1][0]
+        return not self.along_depth and len(self.outer_axes) > 1 and inner % (PART // self.item) > 0
 
     def _offset(self, number: int, start: str) -> str:
         """Elements to what this thread copies first in a pass."""
@@ -183,7 +194,13 @@ class Panel:
             if columns is not None:
                 column = e(f"add i32 {self.part}, {i}")
                 test = e(f"and i1 {test}, {e(f'icmp slt i32 {column}, {columns}')}")
-            here = e(f"getelementptr {kind}, {GLOBAL} {address}, i64 {extra // self.item + i}")
+            after = str(extra // self.item + i)
+            if self._may_cross and i:
+                (_, outer), (inner, _) = self.outer_axes
+                over = e(f"icmp sge i32 {self.inside}, {inner - i}")
+                next_row = extra // self.item + i + outer - inner
+                after = e(f"select i1 {over}, i64 {next_row}, i64 {after}")
+            here = e(f"getelementptr {kind}, {GLOBAL} {address}, i64 {after}")
             here = e(f"select i1 {test}, {GLOBAL} {here}, {GLOBAL} {self.memory}")
             read = e(f"load {kind}, {GLOBAL} {here}, align {self.item}, !invariant.load !0")
             word = e(f"select i1 {test}, {kind} {read}, {kind} 0")
