@@ -102,6 +102,19 @@ def torch_ms(run: Callable[[], object], repeat: int) -> float:
     return statistics.median(times)
 
 
+def as_graph(torch: Any, run: Callable[..., object], *arguments: Any) -> Callable[[], object]:
+    """What torch does as a CUDA graph, which reads its arguments where they are."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run(*arguments)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run(*arguments)
+    return graph.replay  # type: ignore[no-any-return]
+
+
 def error_of(found: Array, wanted: Array) -> float:
     """|found - wanted| / |wanted|, in float64; anything that is no number is infinite."""
     found = np.asarray(found, np.float64)
@@ -464,18 +477,6 @@ def llama_case(b: Bench) -> None:
     def torch_model(x: Any, weights: Any, attend: Any = written_out) -> Any:
         return llama(x, weights, attend, torch.nn.functional.silu, torch.cat)
 
-    def replayed(model: Any, x: Any) -> Any:
-        """A model as a CUDA graph: compiled or not, its weights are read where they are."""
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                model(x, theirs)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            model(x, theirs)
-        return graph.replay
-
     for name, tokens, bar, page in (("decode", 1, 0.95, 1.176), ("prefill", 512, 0.6, None)):
         x = draw(tokens, WIDTH)
         exact = x.double()
@@ -486,10 +487,10 @@ def llama_case(b: Bench) -> None:
             lambda t: t.silu(), lambda parts, axis: svod.cat(parts, dim=axis),
         )  # fmt: skip
         models = [lambda x, w: torch_model(x, w), lambda x, w: torch_model(x, w, fused)]
-        eager = min([replayed(model, x) for model in models], key=lambda f: torch_ms(f, 3))
+        eager = min([as_graph(torch, m, x, theirs) for m in models], key=lambda f: torch_ms(f, 3))
         compiled = None
         if b.use_compile:
-            graphs = [replayed(torch.compile(model), x) for model in models]
+            graphs = [as_graph(torch, torch.compile(m), x, theirs) for m in models]
             compiled = partial(min(graphs, key=lambda f: torch_ms(f, 3)))
         flops = 2.0 * tokens * LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * HIDDEN)
         b.case(
@@ -497,6 +498,60 @@ def llama_case(b: Bench) -> None:
             page, bar, repeat=3, compiled=compiled,
             note=bandwidth(flops) if tokens == 1 else rate(flops),
         )  # fmt: skip
+
+
+# images, channels, outputs, side, window, stride
+CONVOLUTIONS = (
+    (32, 64, 64, 56, 3, 1), (32, 128, 128, 28, 3, 1), (32, 256, 256, 14, 3, 1),
+    (32, 512, 512, 7, 3, 1), (32, 64, 128, 56, 3, 2), (32, 256, 256, 56, 3, 1),
+    (8, 512, 512, 64, 3, 1),
+)  # fmt: skip
+
+
+def convolution_cases(b: Bench) -> None:
+    """Convolutions in bfloat16 and their gradients; torch as a graph, of its fastest algorithms."""
+    torch = b.torch
+    if torch is None:
+        print("conv: needs torch for the values; skipped")
+        return
+    torch.backends.cudnn.benchmark = True
+    run = torch.nn.functional.conv2d
+    both = torch.nn.grad
+    for images, channels, outputs, side, window, stride in CONVOLUTIONS:
+        shape, kernel = (images, channels, side, side), (outputs, channels, window, window)
+        options = {"stride": stride, "padding": window // 2}
+        x, w = (torch.randn(*s, device="cuda").bfloat16() for s in (shape, kernel))
+        exact = run(x.double(), w.double(), **options)
+        flops = 2.0 * exact.numel() * channels * window * window
+        name = f"{images}x{channels}x{side} to {outputs}{f'/{stride}' if stride > 1 else ''}"
+        last = [t.permute(0, 2, 3, 1).contiguous() for t in (x, w)]
+        ours = [svod.from_dlpack(t) for t in (x, w)]
+        turned = [svod.from_dlpack(t).permute(0, 3, 1, 2) for t in last]
+        seen = [t.permute(0, 3, 1, 2) for t in last]
+        b.case(
+            f"conv {name}", ours[0].conv2d(ours[1], **options),
+            lambda f, t=exact: (f, t.cpu().numpy()),
+            as_graph(torch, partial(run, **options), x, w), None, 0.0, note=rate(flops),
+        )  # fmt: skip
+        b.case(
+            "  channels last", turned[0].conv2d(turned[1], **options).permute(0, 2, 3, 1),
+            lambda f, t=exact: (f, t.permute(0, 2, 3, 1).cpu().numpy()),
+            as_graph(torch, partial(run, **options), *seen), None, 0.0, note=rate(flops),
+        )  # fmt: skip
+        g = torch.randn_like(exact).bfloat16()
+        given = [t.detach().requires_grad_() for t in ours]
+        given[0].conv2d(given[1], **options).backward(svod.from_dlpack(g))
+        rules = (
+            ("  gradient of the image", both.conv2d_input, (shape, w, g)),
+            ("  gradient of the weight", both.conv2d_weight, (x, kernel, g)),
+        )
+        for (title, rule, arguments), t in zip(rules, given, strict=True):
+            wide = [a.double() if hasattr(a, "double") else a for a in arguments]
+            wanted = rule(*wide, **options)
+            b.case(
+                title, t.grad, lambda f, t=wanted: (f, t.cpu().numpy()),
+                as_graph(torch, partial(rule, **options), *arguments), None, 0.0, note=rate(flops),
+            )  # fmt: skip
 
 
 def variable_case(b: Bench) -> None:
@@ -575,6 +630,7 @@ GROUPS = {
     "graph": graph_case,
     "variable": variable_case,
     "llama": llama_case,
+    "conv": convolution_cases,
     "more": more_cases,
 }
 

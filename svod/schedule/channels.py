@@ -102,7 +102,7 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base]]:
     factors = product_factors(node)
     if not factors or prod(factors[0].shape) < MIN_WORK:
         return
-    views = [_narrow(f) for f in factors]
+    views = [narrow_view(f) for f in factors]
     if any(view.dtype not in KINDS for view in views):
         return
     if not any(has_windows(before_repeats(view)) for view in views):
@@ -170,13 +170,13 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
     return make(node.op, node.dtype, src, node.arg)
 
 
-def _narrow(factor: UOp) -> UOp:
+def narrow_view(factor: UOp) -> UOp:
     """The view that a factor is a conversion of, wherever on the way it is converted."""
     if factor.op == O.CAST and factor.src[0].dtype in KINDS:
         return factor.src[0]
     if factor.op not in O.MOVEMENT or factor.dtype in KINDS:
         return factor
-    below = _narrow(factor.src[0])
+    below = narrow_view(factor.src[0])
     return make(factor.op, below.dtype, (below,), factor.arg)
 
 
@@ -184,7 +184,7 @@ def _with_bases(node: UOp, bases: list[UOp]) -> UOp:
     """A product with other values below the views of its factors."""
     factors = []
     for factor, base in zip(node.src[0].src, bases, strict=True):
-        for step in reversed(_chain(_narrow(factor))):
+        for step in reversed(_chain(narrow_view(factor))):
             base = make(step.op, base.dtype, (base,), step.arg)
         factors.append(base if base.dtype is factor.dtype else make(O.CAST, factor.dtype, (base,)))
     product = make(O.MUL, node.src[0].dtype, tuple(factors))

@@ -17,6 +17,7 @@ from svod.schedule.channels import channels_last
 from svod.schedule.cut import cut
 from svod.schedule.normalize import Normalization, restore_variables
 from svod.schedule.operands import TILING_DEVICES
+from svod.schedule.plain import plain_operands
 from svod.schedule.preschedule import (
     PreSchedule,
     PreScheduleItem,
@@ -68,6 +69,8 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     sink = split_reductions(stored, order if stored is sink else None, splits_products)
     _verify(sink, "split reductions")
     sink, in_place = channels_last(sink, device, takes)
+    sink, in_place = plain_operands(sink, device, in_place)
+    _verify(sink, "orders of operands")
     return make(O.SINK, dt.void, tuple(cut(sink, device, takes, in_place).outputs))
 
 

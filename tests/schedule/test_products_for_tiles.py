@@ -7,14 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+import svod
 from svod import Tensor
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.rewrite import rewrite
 from svod.ir.rules import VALUES
+from svod.ir.text import tree
 from svod.schedule import schedule, windows
 from svod.schedule.channels import channels_last
+from svod.schedule.plain import plain_operands
 from svod.schedule.schedule import clear_schedule_cache
 from svod.schedule.split_reduce import split_reductions
 from svod.schedule.windows import stored_windows
@@ -120,6 +123,41 @@ def test_channels_that_are_last_are_not_copied() -> None:
     assert products == 1
     assert not [n for n in found.uop.toposort() if n.op == O.CONTIGUOUS]
     assert moved(drawn(512, 512).cast(dt.float16) @ drawn(512, 512).cast(dt.float16))[1] == 0
+
+
+def plain(t: Tensor) -> tuple[Tensor, int]:
+    """A result whose operands are stored as tiles read them, and how many were stored for it."""
+    (sink,) = rewrite((make(O.SINK, dt.void, (t.uop,)),), VALUES)
+    before = [n for n in sink.toposort() if n.op == O.CONTIGUOUS]
+    sink, _ = plain_operands(sink, "CUDA", frozenset())
+    after = [n for n in sink.toposort() if n.op == O.CONTIGUOUS]
+    return wrap(sink.src[0], "CPU"), len(after) - len(before)
+
+
+def test_operands_that_tiles_cannot_read_are_stored() -> None:
+    x, w = drawn(130, 512), drawn(512, 140)
+    heads = drawn(8, 5, 30, 100)
+    numbers = Tensor(RNG.integers(0, 130, 120)).realize()
+    for given, wanted in (
+        (x @ w, 0),
+        (drawn(512, 130).T @ drawn(140, 512).T, 0),
+        (x[numbers] @ w, 1),
+        (svod.cat([x[:, :200], x[:, 200:]], dim=1) @ w, 1),
+        (drawn(130, 1024)[:, ::2] @ w, 1),
+        (drawn(260, 512)[::2] @ w, 0),
+        (x.flip(1) @ w, 1),
+        (drawn(120, 500).pad((0, 12, 0, 10)) @ w, 1),
+        (heads.permute(0, 2, 1, 3).reshape(8, 30, 500) @ drawn(500, 64), 1),
+        (drawn(8, 4, 30, 128).permute(0, 2, 1, 3).reshape(8, 30, 512) @ w, 0),
+        (svod.einsum("bhtd,bhsd->ts", heads, heads + 1), 2),
+        (svod.einsum("nohw,nchw->oc", drawn(9, 40, 7, 7), drawn(9, 70, 7, 7)), 2),
+        (svod.einsum("bti,bto->io", drawn(6, 50, 64), drawn(6, 50, 64)), 0),
+        (drawn(130, 1, 64).expand(130, 8, 64).reshape(130, 512) @ w, 1),
+    ):
+        exact = given.uop
+        found, count = plain(given)
+        assert count == wanted, tree(exact)
+        np.testing.assert_allclose(found.numpy(), wrap(exact, "CPU").numpy(), rtol=2e-4, atol=2e-3)
 
 
 def split(t: Tensor) -> list[UOp]:
