@@ -248,6 +248,7 @@ def _steps(a: _Boxes, b: _Boxes, summed: list[UOp]) -> dict[UOp, int] | None:
     else:
         ordered = [r for axis in a.axes for r, _ in axis.terms if r in summed]
         splits = [dict(zip(ordered, s, strict=True)) for s in _splits(a.line, len(ordered))]
+        splits.reverse()  # neighbours first
     best: tuple[int, dict[UOp, int]] | None = None
     for parts in splits:
         if any(extent(r) % n and not (_ends(a, r) and _ends(b, r)) for r, n in parts.items()):

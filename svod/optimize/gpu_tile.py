@@ -28,6 +28,7 @@ from svod.optimize.opts import Opt
 
 THREADS = 256
 MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
+MANY, MIN_RESULTS = 8, 2048  # but for many small products, each of which fills a part of a tile
 BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 BYTES = {dt.int8: "s8", dt.uint8: "u8"}
@@ -86,7 +87,13 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     if found is None or not found.m:
         return None
     rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
-    if min(rows, columns) < MIN_SIDE or depth < MIN_DEPTH or rows * columns * depth < MIN_WORK:
+    if min(rows, columns) < MIN_SIDE or depth < MIN_DEPTH:
+        return None
+    (end,) = sink.src
+    batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
+    count = prod(map(extent, batch))
+    work = rows * columns * depth
+    if work < MIN_WORK and (work * count < MANY * MIN_WORK or rows * columns < MIN_RESULTS):
         return None
     if not _are_plain(found.rows, found.columns):
         return None
@@ -99,9 +106,6 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
         kind = "fma" if kind.endswith("tf32") else None
     if kind is None:
         return None
-    (end,) = sink.src
-    batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
-    count = prod(map(extent, batch))
 
     def tiles(tile_rows: int, tile_columns: int) -> int:
         return -(-rows // tile_rows) * -(-columns // tile_columns) * count

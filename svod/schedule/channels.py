@@ -20,7 +20,7 @@ from svod.ir.symbolic import terms_of
 from svod.schedule.attention import Takes
 from svod.schedule.operands import moving_axes, product_factors
 from svod.schedule.views import axis_range, output_indices, source_indices
-from svod.schedule.windows import MIN_WORK, before_repeats, has_windows
+from svod.schedule.windows import MIN_WORK
 
 KINDS = (dt.bfloat16, dt.float16)
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.AFTER})
@@ -105,7 +105,7 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base]]:
     views = [narrow_view(f) for f in factors]
     if any(view.dtype not in KINDS for view in views):
         return
-    if not any(has_windows(before_repeats(view)) for view in views):
+    if not any(map(_overlaps, views)):
         return
     (first, rows), (second, columns) = map(_lone_axes, views)
     shape, summed = node.src[0].shape, set(node.arg.axes)
@@ -144,22 +144,41 @@ def _lone_axes(view: UOp) -> tuple[UOp, dict[int, int]]:
     return base, {a: axes[0] for a, axes in uses.items() if len(axes) == 1 and axes[0] >= 0}
 
 
+def _overlaps(view: UOp) -> bool:
+    """Whether a view shows elements of memory more than once, beside those that repeat as such."""
+    shown = view.src[0] if view.op == O.EXPAND else view
+    size = prod(shown.shape)
+    while shown.op in O.MOVEMENT:
+        shown = shown.src[0]
+    return size > prod(shown.shape)
+
+
 def _chain(view: UOp) -> list[UOp]:
-    """The views from a factor down to the last that repeats, cuts or pads, and those below that
-    only change the order of axes: a value has one such base, whoever reads it."""
+    """The views of a factor above its base. In windows all that repeat, cut or pad; then those that
+    only change the order of axes or divide some: a value has one base, whoever reads it."""
     found, last = [], 0
+    in_windows = _overlaps(view)
     while view.op in O.MOVEMENT:
         found.append(view)
-        if view.op in _WINDOWS or (last == len(found) - 1 and _keeps_axes(view)):
+        is_window = view.op in _WINDOWS and (in_windows or not last)
+        if is_window or (last == len(found) - 1 and _keeps_axes(view)):
             last = len(found)
         view = view.src[0]
     return found[:last]
 
 
 def _keeps_axes(view: UOp) -> bool:
-    """Whether a view has the axes of its source, in another order or beside some of one element."""
-    sizes = [[n for n in node.shape if n != 1] for node in (view, view.src[0])]
-    return view.op == O.PERMUTE or (view.op == O.RESHAPE and sizes[0] == sizes[1])
+    """Whether a view has the axes of its source, in another order, or some of them divided."""
+    if view.op != O.RESHAPE:
+        return view.op == O.PERMUTE
+    sizes = iter([n for n in view.shape if n != 1])
+    for wanted in view.src[0].shape:
+        size = 1
+        while size < wanted:
+            size *= next(sizes, wanted + 1)
+        if size != wanted:
+            return False
+    return view.src[0].op not in _MEMORY
 
 
 def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:

@@ -15,9 +15,8 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, terms_of
 from svod.schedule.channels import narrow_view
-from svod.schedule.operands import TILING_DEVICES, product_factors
-from svod.schedule.storage import axis_range, output_indices
-from svod.schedule.views import flatten, source_indices
+from svod.schedule.operands import TILING_DEVICES, moving_axes, product_factors
+from svod.schedule.views import axis_range, flatten, output_indices, source_indices
 
 MIN_WORK = 1 << 20  # multiplications
 LINE = 128  # bytes of an operand that are one step
@@ -47,11 +46,14 @@ def _changed(node: UOp) -> list[int]:
     factors = product_factors(node)
     if not factors or prod(factors[0].shape) < MIN_WORK:
         return []
-    return [i for i, factor in enumerate(factors) if not _is_plain(factor, node.arg.axes)]
+    first, second = map(moving_axes, factors)
+    apart = (first - second, second - first)
+    return [i for i, factor in enumerate(factors) if not _is_plain(factor, node.arg.axes, apart[i])]
 
 
-def _is_plain(factor: UOp, summed: tuple[int, ...]) -> bool:
-    """Whether a tile can read a factor from memory, or others see to it."""
+def _is_plain(factor: UOp, summed: tuple[int, ...], apart: set[int]) -> bool:
+    """Whether a tile can read a factor from memory, or others see to it; it moves ``apart`` from
+    the other factor along some axes. Along those of both there are products of their own."""
     view = _unrepeated(factor)
     places, shape = output_indices(view.shape), view.shape
     is_whole, seen = True, set()
@@ -66,10 +68,11 @@ def _is_plain(factor: UOp, summed: tuple[int, ...]) -> bool:
         return False
     terms, _ = terms_of(flatten(places, view.shape))
     along = [axis_range(a, shape[a]) for a in summed if shape[a] != 1]
-    own = [axis_range(a, n) for a, n in enumerate(shape) if a not in summed and n != 1]
-    if any(step < 1 for step in terms.values()) or any(r not in terms for r in own):
+    own = [axis_range(a, shape[a]) for a in sorted(apart - set(summed))]
+    moved = {r: step for r, step in terms.items() if any(x in r.ranges for x in (*own, *along))}
+    if any(step < 1 for step in moved.values()):
         return False
-    if along and own and 1 not in (terms[own[-1]], _row(along[-1], terms)[0]):
+    if along and own and 1 not in (_row(own[-1], terms)[0], _row(along[-1], terms)[0]):
         return False
     return _is_joined(along, terms, _step(view.dtype.itemsize))
 

@@ -118,12 +118,18 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     rows = prod([shape[a] for a in results if a not in second])
     columns = prod([shape[a] for a in results if a not in first])
     both = prod([shape[a] for a in results if a in first and a in second])
-    tiles = -(-rows // TILE) * -(-columns // TILE) * both
     steps = prod([shape[a] for a in node.arg.axes])
-    wanted = min(-(-TILES // tiles), steps // LEAST_STEPS)
-    if tiles > FEW_TILES or wanted < 2:
+    # Tiles of 16-bit products are twice as wide, and stay for as long as there are more of them.
+    is_narrow = all(f.op == O.CAST and f.src[0].dtype.itemsize == 2 for f in map(_widened, factors))
+    wide = 2 * TILE if is_narrow else TILE
+    tiles = -(-rows // TILE) * -(-columns // wide) * both
+    wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // LEAST_STEPS)
+    if tiles > (TILES // 2 if is_narrow else FEW_TILES) or wanted < 2:
         return None
-    cuts = [(axis, _pieces(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
+    if is_narrow:
+        cuts = [(axis, _divisor(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
+    else:
+        cuts = [(axis, _pieces(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
     cuts = [(axis, pieces) for axis, pieces in cuts if wanted <= 2 * pieces <= 4 * wanted]
 
     def left(cut: tuple[int, int]) -> int:
@@ -131,7 +137,20 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
         sizes = [int(shape[a]) // (cut[1] if a == cut[0] else 1) for a in node.arg.axes]
         return min(STEP, prod([size & -size for size in sizes]))
 
-    return max(cuts, key=left, default=None)  # of the outer ones, which leave long rows whole
+    # Of the outer ones, which leave long rows whole.
+    return max(cuts, key=lambda cut: (left(cut), cut[1] if is_narrow else 0), default=None)
+
+
+def _widened(factor: UOp) -> UOp:
+    """A factor below its views, where it is converted."""
+    while factor.op in O.MOVEMENT:
+        factor = factor.src[0]
+    return factor
+
+
+def _divisor(size: int, most: int) -> int:
+    """The largest divisor of an axis up to ``most``."""
+    return next(n for n in range(min(size, most), 0, -1) if size % n == 0)
 
 
 def _split_product(node: UOp, axis: int, pieces: int) -> UOp:

@@ -119,8 +119,7 @@ def convolve(
     pads = _padding(padding, kernel, dilations, strides)
     if min(min(p) for p in pads) < 0:
         raise ShapeError(f"padding must be 0 or more, not {pads}")
-    made = _with_gradient if _has_own_gradient(node, kernel_node, strides) else _product
-    found = made(node, kernel_node, Shape(tuple(pads), strides, dilations, groups))
+    found = _with_gradient(node, kernel_node, Shape(tuple(pads), strides, dilations, groups))
     result = wrap(found, device)
     if bias is not None:
         result = result + bias.reshape([1, -1, *[1] * space])
@@ -160,15 +159,18 @@ def _product(x: UOp, weight: UOp, shape: Shape) -> UOp:
 _NAME = "convolution"  # of its gradient
 
 
-def _has_own_gradient(x: UOp, weight: UOp, strides: tuple[int, ...]) -> bool:
-    """Without strides. Derived step by step it would be windows of products, added up."""
-    if is_symbolic(x.shape) or is_symbolic(weight.shape) or max(strides) > 1:
+def _has_own_gradient(x: UOp, weight: UOp, shape: Shape) -> bool:
+    """Derived step by step it would be windows of products, added up."""
+    if is_symbolic(x.shape) or is_symbolic(weight.shape) or 0 in (*x.shape, *weight.shape):
         return False
-    is_empty = 0 in x.shape or 0 in weight.shape
-    return x.dtype.kind == weight.dtype.kind == "f" and prod(weight.shape[2:]) > 1 and not is_empty
+    if max(shape.strides) > 1 and max(shape.dilations) > 1:
+        return False
+    return x.dtype.kind == weight.dtype.kind == "f" and prod(weight.shape[2:]) > 1
 
 
 def _with_gradient(x: UOp, weight: UOp, shape: Shape) -> UOp:
+    if not _has_own_gradient(x, weight, shape):
+        return _product(x, weight, shape)
     inputs = [mark(n, Mark(_NAME, "input", i)) for i, n in enumerate((x, weight))]
     return mark(_product(inputs[0], inputs[1], shape), Mark(_NAME, "output", 0, shape))
 
@@ -178,15 +180,73 @@ def _gradients(output: UOp, grad: UOp, inputs: Sequence[UOp]) -> list[UOp | None
     shape = Shape(*output.arg.options)
     target = mark(weight, Mark(_NAME, "argument"))
     (by_weight,) = gradient(_product(x, target, shape), grad, [target])
-    # Every output went where its window was: the windows of outputs that an input went into.
-    spans = [d * (k - 1) for k, d in zip(weight.shape[2:], shape.dilations, strict=True)]
-    borders = [(n - a, n - b) for n, (a, b) in zip(spans, shape.pads, strict=True)]
-    cuts = [(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(grad.shape[2:], borders, strict=True)]
-    grad = B.shrink(grad, ((0, grad.shape[0]), (0, grad.shape[1]), *cuts))
-    pads = tuple([(max(0, a), max(0, b)) for a, b in borders])
-    turned = _turned(weight, shape.groups)
-    by_x = _with_gradient(grad, turned, shape._replace(pads=pads))
+    if max(shape.strides) == 1:
+        spans = [d * (k - 1) for k, d in zip(weight.shape[2:], shape.dilations, strict=True)]
+        borders = [(n - a, n - b) for n, (a, b) in zip(spans, shape.pads, strict=True)]
+        by_x = _into(grad, weight, shape, borders)
+    else:
+        by_x = _by_phases(x, weight, grad, shape)
     return [B.cast(by_x, x.dtype), by_weight]
+
+
+def _into(grad: UOp, weight: UOp, shape: Shape, borders: list[tuple[int, int]]) -> UOp:
+    """Every output goes where its window was: a product with the windows of outputs that an input
+    went into, of outputs with borders, or without some of them."""
+    whole = [(0, n) for n in grad.shape[:2]]
+    cuts = [(max(0, -a), n - max(0, -b)) for n, (a, b) in zip(grad.shape[2:], borders, strict=True)]
+    pads = tuple([(max(0, a), max(0, b)) for a, b in borders])
+    ones = tuple([1] * len(pads))
+    turned = _turned(weight, shape.groups)
+    return _with_gradient(
+        B.shrink(grad, (*whole, *cuts)), turned, shape._replace(pads=pads, strides=ones)
+    )
+
+
+def _by_phases(x: UOp, weight: UOp, grad: UOp, shape: Shape) -> UOp:
+    """The same with strides. Inputs a stride apart meet the same taps of a window: each such phase
+    is a convolution with these taps, and the phases lie between each other."""
+    strides, space = shape.strides, len(shape.strides)
+    padded = [n + a + b for n, (a, b) in zip(x.shape[2:], shape.pads, strict=True)]
+    counts = [-(-n // s) for n, s in zip(padded, strides, strict=True)]
+    lead = x.shape[:2]
+
+    def phase(first: tuple[int, ...]) -> UOp:
+        taps = [-(-(k - r) // s) for k, r, s in zip(weight.shape[2:], first, strides, strict=True)]
+        if min(taps) < 1:
+            return B.full((*lead, *counts), 0, grad.dtype)
+        part = weight
+        for axis, (r, s, n) in enumerate(zip(first, strides, taps, strict=True), 2):
+            part = _every(part, axis, r, s, n)
+        sizes = zip(taps, counts, grad.shape[2:], strict=True)
+        return _into(grad, part, shape, [(n - 1, count - o) for n, count, o in sizes])
+
+    def joined(first: tuple[int, ...]) -> UOp:
+        """All phases that begin with these places, side by side: (n, c, o.., stride..)."""
+        axis = len(first)
+        if axis == space:
+            return B.reshape(phase(first), (*lead, *counts, *[1] * space))
+        return B.cat([joined((*first, r)) for r in range(strides[axis])], 2 + space + axis)
+
+    order = [0, 1, *[a for i in range(space) for a in (2 + i, 2 + space + i)]]
+    found = B.permute(joined(()), tuple(order))
+    full = [n * s for n, s in zip(counts, strides, strict=True)]
+    found = B.reshape(found, (*lead, *full))
+    inner = [(a, a + n) for (a, _), n in zip(shape.pads, x.shape[2:], strict=True)]
+    return B.shrink(found, (*[(0, n) for n in lead], *inner))
+
+
+def _every(x: UOp, axis: int, first: int, step: int, count: int) -> UOp:
+    """``count`` places of an axis, a step apart."""
+    shape = x.shape
+    pads = [(0, 0)] * len(shape)
+    pads[axis] = (0, max(0, first + count * step - shape[axis]))
+    cuts = [(0, n) for n in shape]
+    cuts[axis] = (first, first + count * step)
+    wide = (*shape[:axis], count, step, *shape[axis + 1 :])
+    parts = B.reshape(B.shrink(B.pad(x, tuple(pads)), tuple(cuts)), wide)
+    taken = [(0, n) for n in wide]
+    taken[axis + 1] = (0, 1)
+    return B.reshape(B.shrink(parts, tuple(taken)), (*shape[:axis], count, *shape[axis + 1 :]))
 
 
 custom_rules[_NAME] = _gradients

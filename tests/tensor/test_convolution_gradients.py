@@ -23,6 +23,13 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "space": ((1, 2, 4, 5, 3), (3, 2, 2, 3, 1), {"padding": (1, 0, 0)}),
     "one image": ((3, 7, 8), (4, 3, 3, 3), {"padding": 1}),
     "stride": ((2, 3, 9, 9), (4, 3, 3, 3), {"stride": 2, "padding": 1}),
+    "stride of a line": ((2, 3, 12), (4, 3, 5), {"stride": 3, "padding": 2}),
+    "strides": ((2, 4, 10, 11), (4, 2, 3, 4), {"stride": (2, 3), "padding": 1, "groups": 2}),
+    "one stride": ((2, 3, 8, 9), (4, 3, 3, 2), {"stride": (1, 2)}),
+    "stride past the window": ((2, 3, 9, 11), (4, 3, 2, 1), {"stride": 3}),
+    "stride and dilation": ((2, 3, 12, 12), (4, 3, 3, 3), {"stride": 2, "dilation": 2}),
+    "inputs that no window meets": ((1, 2, 8, 10), (3, 2, 3, 3), {"stride": 4}),
+    "steps in space": ((1, 2, 5, 6, 5), (2, 2, 3, 2, 3), {"stride": 2, "padding": 1}),
 }
 
 

@@ -34,6 +34,11 @@ _MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 _BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
 
 
+# Of a store by bytes: its name, the constraint and the type of a word, and how many there are.
+_STORES = {
+    1: ("b8", "h", "i8", 1), 2: ("b16", "h", "i16", 1), 4: ("b32", "r", "i32", 1),
+    8: ("b64", "l", "i64", 1), 16: ("v4.b32", "r", "<4 x i32>", 4),
+}  # fmt: skip
 _FED: dict[str, type[Tma] | type[Boxes]] = {"tma": Tma, "boxes": Boxes}
 _TILES = {"attention": emit_attention, **dict.fromkeys(_FED, emit_fed)}
 
@@ -441,9 +446,13 @@ class NvptxRenderer(LLVMRenderer):
         if gate is None:
             self._write(kind, value, self._address(index), self._align(index, dtype))
             return
+        align = self._align(index, dtype)
+        if self._tiles and align >= dtype.itemsize:
+            self._write_where(self._value(gate), kind, value, self._address(index), dtype.itemsize)
+            return
         number = self._branch(self._value(gate))
         saved = dict(self.pointers)
-        self._write(kind, value, self._address(index), self._align(index, dtype))
+        self._write(kind, value, self._address(index), align)
         self.pointers = saved
         self._join(number)
 
@@ -472,14 +481,34 @@ class NvptxRenderer(LLVMRenderer):
         for i, part in enumerate(found):
             vector = e(f"insertelement <4 x i32> {vector}, i32 {part}, i64 {i}")
         index = words[0][0].src[0]
-        branch = self._branch(self._value(index.src[2])) if len(index.src) > 2 else 0
-        saved = dict(self.pointers)
         skip = e(f"zext i32 {e(f'mul i32 {lane}, 6')} to i64")
         address = self._step("i16", self._address(index), skip)
-        self._write("<4 x i32>", vector, address, VECTOR_BYTES)
-        self.pointers = saved
-        if branch:
-            self._join(branch)
+        if len(index.src) == 2:
+            self._write("<4 x i32>", vector, address, VECTOR_BYTES)
+        else:
+            test = self._value(index.src[2])
+            self._write_where(test, "<4 x i32>", vector, address, VECTOR_BYTES)
+
+    def _write_where(self, test: str, kind: str, value: str, address: str, size: int) -> None:
+        """A store by a predicate. A tile has a hundred of them, and as many branches take LLVM
+        seconds."""
+        e = self._emit
+        wanted = e(f"zext i1 {test} to i32")
+        name, constraint, form, words = _STORES[size]
+        if kind != form:
+            value = e(f"bitcast {kind} {value} to {form}")
+        if size == 1:
+            value, form = e(f"zext i8 {value} to i16"), "i16"
+        values = [f"{form} {value}"]
+        if words > 1:
+            values = [f"i32 {e(f'extractelement {form} {value}, i64 {i}')}" for i in range(words)]
+        listed = ", ".join([f"${2 + i}" for i in range(words)])
+        listed = f"{{{listed}}}" if words > 1 else listed
+        text = f"{{.reg .pred q; setp.ne.u32 q, $0, 0; @q st.global.{name} [$1], {listed};}}"
+        constraints = ",".join(["r", "l", *[constraint] * words])
+        self.assembly(
+            text, constraints, ", ".join([f"i32 {wanted}", f"{GLOBAL} {address}", *values])
+        )
 
     def _write(self, kind: str, value: str, address: str, align: int) -> None:
         self.lines.append(f"  store {kind} {value}, {GLOBAL} {address}, align {align}")
