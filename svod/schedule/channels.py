@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from math import prod
 
 from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.args import ParamArg
 from svod.ir.node import UOp, make
@@ -35,10 +36,12 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
         return sink, frozenset()
     order = sink.toposort()
     found: dict[UOp, tuple[_Base, _Base]] = {}
+    lasts: dict[UOp, int] = {}  # axes of results that are channels
     for node in order:
-        for pair in _bases(node):
-            if is_taken(_body(node, pair)):
-                found[node] = pair
+        for *pair, axis in _bases(node):
+            if is_taken(_body(node, (pair[0], pair[1]))):
+                found[node] = (pair[0], pair[1])
+                lasts[node] = axis
                 break
     if not found:
         return sink, frozenset()
@@ -52,6 +55,8 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
             values = [b.stored(_rebuilt(b.node, done)) for b in found[node]]
             new = _with_bases(node, values)
             read.add(new)
+            if lasts[node] >= 0:
+                new = _Base(new, lasts[node]).stored(new)
         elif node in bases and not _is_memory(node):  # whoever else reads it reads it there
             new = bases[node].stored(new)
         done[node] = new
@@ -96,9 +101,10 @@ def _is_memory(node: UOp) -> bool:
     return node.op in _MEMORY
 
 
-def _bases(node: UOp) -> Iterator[tuple[_Base, _Base]]:
+def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:
     """The values that both factors of a product are views of, with the axes that could be the
-    channels, the better choice first; nothing where no factor has windows."""
+    channels, the better choice first; nothing where no factor has windows. The number is the axis
+    of the result that should be last in memory, or -1."""
     factors = product_factors(node)
     if not factors or prod(factors[0].shape) < MIN_WORK:
         return
@@ -113,16 +119,17 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base]]:
     choices = []
     if shared:
         channels = max(shared, key=lambda a: shape[a])
-        choices.append((prod([shape[a] for a in summed - {channels}]), channels, channels))
+        choices.append((prod([shape[a] for a in summed - {channels}]), channels, channels, -1))
     own = [[a for a in axes if a not in summed] for axes in (rows, columns)]
     apart = [[a for a in one if a not in other] for one, other in (own, own[::-1])]
     if all(apart):
         # What is summed then are windows of outputs, or all of them.
         left, right = (max(axes, key=lambda a: shape[a]) for axes in apart)
         taken = prod([shape[a] for a in range(len(shape)) if a not in (*summed, left, right)])
-        choices.append((taken, left, right))
-    for _, left, right in sorted(choices):
-        yield _Base(first, rows[left]), _Base(second, columns[right])
+        is_one = not any(a in rows and a in columns for a in range(len(shape)) if a not in summed)
+        choices.append((taken, left, right, max(left, right) if is_one else -1))
+    for _, left, right, last in sorted(choices):
+        yield _Base(first, rows[left]), _Base(second, columns[right]), last
 
 
 def _lone_axes(view: UOp) -> tuple[UOp, dict[int, int]]:
@@ -189,13 +196,13 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
     return make(node.op, node.dtype, src, node.arg)
 
 
-def narrow_view(factor: UOp) -> UOp:
+def narrow_view(factor: UOp, kinds: tuple[DType, ...] = KINDS) -> UOp:
     """The view that a factor is a conversion of, wherever on the way it is converted."""
-    if factor.op == O.CAST and factor.src[0].dtype in KINDS:
+    if factor.op == O.CAST and factor.src[0].dtype in kinds:
         return factor.src[0]
-    if factor.op not in O.MOVEMENT or factor.dtype in KINDS:
+    if factor.op not in O.MOVEMENT or factor.dtype in kinds:
         return factor
-    below = narrow_view(factor.src[0])
+    below = narrow_view(factor.src[0], kinds)
     return make(factor.op, below.dtype, (below,), factor.arg)
 
 

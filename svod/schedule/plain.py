@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from math import prod
 
+from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, terms_of
-from svod.schedule.channels import narrow_view
+from svod.schedule.channels import KINDS, narrow_view
 from svod.schedule.operands import TILING_DEVICES, moving_axes, product_factors
 from svod.schedule.views import axis_range, flatten, output_indices, source_indices
 
+NARROW = (*KINDS, dt.int8, dt.uint8, dt.float8_e4m3, dt.float8_e5m2)  # what tensor cores multiply
 MIN_WORK = 1 << 20  # multiplications
 LINE = 128  # bytes of an operand that are one step
 
@@ -106,7 +108,7 @@ def _row(r: UOp, terms: dict[UOp, int]) -> tuple[int, int]:
 
 
 def _unrepeated(factor: UOp) -> UOp:
-    view = narrow_view(factor)
+    view = narrow_view(factor, NARROW)
     return view.src[0] if view.op == O.EXPAND else view
 
 

@@ -23,8 +23,9 @@ SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
 PIECES = 64  # partial results wanted in all
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
-LEAST_STEPS = 512  # of a piece of a product
+LEAST_STEPS, MANY_STEPS = 512, 4096  # of a piece of a product of few tiles, and of more of them
 STEP = 64  # of the sum in a tile
+LONG = 16  # results that are better neighbours than the places of a window
 
 
 def split_reductions(
@@ -123,7 +124,8 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     is_narrow = all(f.op == O.CAST and f.src[0].dtype.itemsize == 2 for f in map(_widened, factors))
     wide = 2 * TILE if is_narrow else TILE
     tiles = -(-rows // TILE) * -(-columns // wide) * both
-    wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // LEAST_STEPS)
+    least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow else MANY_STEPS
+    wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // least)
     if tiles > (TILES // 2 if is_narrow else FEW_TILES) or wanted < 2:
         return None
     if is_narrow:
@@ -163,10 +165,15 @@ def _sums_of_pieces(node: UOp, axis: int, wide: UOp) -> UOp:
     inner = tuple([a + 1 if a >= axis else a for a in node.arg.axes])
     op = node.arg.op
     partial = make(O.REDUCE_AXIS, node.dtype, (wide,), ReduceArg(op, tuple(sorted(inner))))
-    order = (axis, *[a for a in range(len(partial.shape)) if a != axis])
-    moved = make(O.PERMUTE, node.dtype, (partial,), order)  # pieces are whole matrices
+    rest = [a for a in range(len(partial.shape)) if a != axis]
+    if wide.op == O.MUL:  # the places of a small window before what is better stored as neighbours
+        rest.sort(key=lambda a: bool(partial.shape[a] >= LONG))
+    moved = make(O.PERMUTE, node.dtype, (partial,), (axis, *rest))  # pieces are whole matrices
     stored = make(O.CONTIGUOUS, node.dtype, (moved,))
     last = make(O.REDUCE_AXIS, node.dtype, (stored,), ReduceArg(op, (0,)))
+    if rest != sorted(rest):
+        last = make(O.RESHAPE, node.dtype, (last,), last.shape[1:])
+        last = make(O.PERMUTE, node.dtype, (last,), tuple([rest.index(a) for a in sorted(rest)]))
     return make(O.RESHAPE, node.dtype, (last,), node.shape)
 
 

@@ -373,6 +373,9 @@ class Emulator:
         code = code.replace("\\0A", "\n")
         if code.startswith("cp.async"):
             return self._copy(code, values)
+        if "@q st.global" in code:
+            self._store_where(code, values)
+            return None
         if code.startswith("ldmatrix"):
             return self._matrices(code, values[0])
         if code.startswith("mma.sync"):
@@ -395,6 +398,18 @@ class Emulator:
         halves = values[0].view(np.uint8).reshape(-1, 4).view(FACTORS[name[1]]).astype(np.float16)
         words = halves.view(np.uint32)
         return [words[:, 0].copy(), words[:, 1].copy()]
+
+    def _store_where(self, code: str, values: list[Array]) -> None:
+        """A store of the threads whose first value is not zero."""
+        wanted, address, *words = values
+        bits = int(re.search(r"st.global.(?:v4.)?b(\d+)", code)[1])  # type: ignore[index]
+        raw = (
+            np.stack(words, 1).view(np.uint8).reshape(self.threads, -1)[:, : bits // 8 * len(words)]
+        )
+        self.masks.append(self.masks[-1] & (wanted != 0))
+        for slot, chosen, places in self._global(address, raw.shape[1], raw.shape[1]):
+            self.memory[slot][places] = raw[chosen]
+        self.masks.pop()
 
     def _copy(self, code: str, values: list[Array]) -> None:
         if code.startswith("cp.async.commit"):

@@ -108,9 +108,9 @@ def test_gradients_of_weights_with_channels_last() -> None:
     (x.conv2d(w, padding=1) * g).sum().backward()
     assert x.grad is not None and w.grad is not None
     both = w.grad + x.grad.mean()
-    for t, wanted in ((both, 3), (w.grad, 2), (x.grad, 2)):
+    for t, wanted in ((both, 4), (w.grad, 3), (x.grad, 2)):  # the gradient of a weight is one too
         found, products = moved(t)
-        assert products == (1 if wanted == 2 else 2)
+        assert products == (2 if wanted == 4 else 1)
         stored = [n for n in found.uop.toposort() if n.op == O.CONTIGUOUS]
         assert len(stored) == wanted
         exact = t.numpy().astype(np.float32)
@@ -167,7 +167,7 @@ def split(t: Tensor) -> list[UOp]:
 
 def test_products_of_few_tiles_and_many_steps_are_split() -> None:
     (pieces,) = split(drawn(64, 9000) @ drawn(9000, 96))
-    assert pieces.shape[0] > 8 and pieces.shape[-1] == 1
+    assert pieces.shape[0] > 8 and sorted(pieces.shape[1:]) == [1, 64, 96]
     assert not split(drawn(64, 900) @ drawn(900, 96))  # few steps
     assert not split(drawn(1000, 4096) @ drawn(4096, 1000))  # many tiles
 

@@ -446,9 +446,9 @@ class NvptxRenderer(LLVMRenderer):
         if gate is None:
             self._write(kind, value, self._address(index), self._align(index, dtype))
             return
-        align = self._align(index, dtype)
-        if self._tiles and align >= dtype.itemsize:
-            self._write_where(self._value(gate), kind, value, self._address(index), dtype.itemsize)
+        align, size = self._align(index, dtype), dtype.scalar.itemsize * dtype.lanes
+        if self._tiles and align >= size:
+            self._write_where(self._value(gate), kind, value, self._address(index), size)
             return
         number = self._branch(self._value(gate))
         saved = dict(self.pointers)
