@@ -59,7 +59,7 @@ def _steps(node: UOp, indices: Indices, row: UOp, column: UOp) -> set[tuple[int,
                 return set()
             sources = [(node.src[0], inner)]
         elif node.op in O.ELEMENTWISE:
-            sources = [(s, indices) for s in node.src]
+            sources = [(s, indices) for s in node.src if s.shape]  # numbers are no memory
         else:
             terms, _ = terms_of(flatten(indices, node.shape))
             found.add((terms.get(row, 0), terms.get(column, 0)))

@@ -36,6 +36,7 @@ DOWN: dict[str, Callable[[], Tensor]] = {
     "sum": lambda: matrix().sum(0),
     "sum of squares": lambda: (matrix() * matrix()).sum(0),
     "largest": lambda: matrix().amax(0),
+    "with numbers": lambda: (matrix() * 0.5 + 1).masked_fill(matrix() < 0, 3.0).sum(0),
     "kept axis": lambda: matrix().sum(0, keepdim=True),
     "transposed twice": lambda: matrix(COLUMNS, ROWS).T.contiguous().sum(0),
     "long rows": lambda: matrix(512, 8192).sum(0),
