@@ -22,6 +22,7 @@ from svod.schedule.attention import Takes
 from svod.schedule.operands import moving_axes, product_factors
 from svod.schedule.views import axis_range, output_indices, source_indices
 from svod.schedule.windows import MIN_WORK
+from svod.schedule.work import EFFECTS
 
 KINDS = (dt.bfloat16, dt.float16)
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.AFTER})
@@ -96,9 +97,10 @@ class _Base:
 
 
 def _is_memory(node: UOp) -> bool:
+    """Whether a value is in memory whatever reads it, and in an order that some may rely on."""
     while node.op in _ORDERS:
         node = node.src[0]
-    return node.op in _MEMORY
+    return node.op in _MEMORY or node.op in EFFECTS
 
 
 def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:

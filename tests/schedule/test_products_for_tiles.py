@@ -98,6 +98,18 @@ def test_channels_last_changes_nothing(options: dict[str, int]) -> None:
         np.testing.assert_array_equal(found.numpy(), result.numpy())
 
 
+def test_what_is_stored_for_others_stays_as_it_is() -> None:
+    """A copy to another device reads memory in the order it was asked for."""
+    x, w = (t.cast(dt.float16).realize() for t in (drawn(8, 32, 30, 30), drawn(32, 32, 3, 3)))
+    first = x.conv2d(w * 0.1, padding=1).contiguous()
+    second = first.to("REF").to("CPU") + first.conv2d(w * 0.1, padding=1)
+    found, products = moved(second)
+    assert products == 2
+    copied = [n.src[0].op for n in found.uop.toposort() if n.op == O.COPY]
+    assert O.PERMUTE not in copied
+    np.testing.assert_array_equal(found.numpy(), second.numpy())
+
+
 def test_gradients_of_weights_with_channels_last() -> None:
     """Channels of outputs are last there, and the same memory serves the gradient of the input."""
     x, w, g = (
