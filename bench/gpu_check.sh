@@ -1,6 +1,7 @@
 #!/bin/bash
 # On a machine with a GPU, from the repository root: the tests in as many processes as SHARDS says
-# (12), again under the memory checker where MEMCHECK=1, and then the bars unless BARS=0.
+# (12), then those that need it to themselves; again under the memory checker where MEMCHECK=1; and
+# then the bars unless BARS=0.
 # A folder given as LLVMLITE_DIR is put on the path, for machines without llvmlite.
 export PYTHONPATH="$PWD${LLVMLITE_DIR:+:$LLVMLITE_DIR}" PYTHONUNBUFFERED=1
 shards=${SHARDS:-12}
@@ -16,7 +17,9 @@ run_tests() {  # the words before python3
     for ((shard = 0; shard < shards; shard++)); do
         wait "${pids[shard]}" || { failed=1; tail -n 40 "$logs/$shard"; }
     done
-    for ((shard = 0; shard < shards; shard++)); do tail -n 1 "$logs/$shard"; done
+    SVOD_TEST_SHARD=alone "$@" python3 -m pytest -q tests/gpu -p no:cacheprovider \
+        >"$logs/$shards" 2>&1 || { failed=1; tail -n 40 "$logs/$shards"; }
+    for ((shard = 0; shard <= shards; shard++)); do tail -n 1 "$logs/$shard"; done
     grep -h "ERROR SUMMARY" "$logs"/* | sort | uniq -c
     return $failed
 }

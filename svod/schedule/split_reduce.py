@@ -126,7 +126,7 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     tiles = -(-rows // TILE) * -(-columns // wide) * both
     least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow else MANY_STEPS
     wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // least)
-    if tiles > (TILES // 2 if is_narrow else FEW_TILES) or wanted < 2:
+    if tiles > FEW_TILES or wanted < 2:
         return None
     if is_narrow:
         cuts = [(axis, _divisor(shape[axis], wanted)) for axis in sorted(node.arg.axes)]

@@ -11,13 +11,22 @@ from svod.base.knobs import knobs
 from svod.device.cuda.driver import is_available
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "alone: takes all of a GPU's memory")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """``SVOD_TEST_SHARD=2/12`` keeps every twelfth test, from the third on: for many processes."""
+    """``SVOD_TEST_SHARD=2/12`` keeps every twelfth test, from the third on: for many processes.
+    Tests that need a GPU to themselves are kept by ``SVOD_TEST_SHARD=alone`` only."""
     shard = os.environ.get("SVOD_TEST_SHARD")
     if shard:
-        first, count = map(int, shard.split("/"))
-        config.hook.pytest_deselected(items=[t for i, t in enumerate(items) if i % count != first])
-        items[:] = items[first::count]
+        alone = [t for t in items if t.get_closest_marker("alone")]
+        kept = alone
+        if shard != "alone":
+            first, count = map(int, shard.split("/"))
+            kept = [t for t in items if t not in alone][first::count]
+        config.hook.pytest_deselected(items=[t for t in items if t not in kept])
+        items[:] = kept
     if is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA driver or no GPU")

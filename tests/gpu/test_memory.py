@@ -127,6 +127,7 @@ def test_results_with_run_time_shapes_are_read() -> None:
         np.testing.assert_array_equal((part + 1).T.numpy(), array[:size].T + 1)
 
 
+@pytest.mark.alone
 def test_all_memory_taken_leaves_everything_usable() -> None:
     allocator = get_device("CUDA").allocator
     x = Tensor(np.arange(10, dtype=np.float32)).realize()
