@@ -91,11 +91,8 @@ def vhp(
     strict: bool = False,
 ) -> tuple[Any, Any]:
     """The value of a function, and the product of a vector with its Hessian."""
-    found = Applied(_with_value(func, strict), _list(inputs), create_graph, strict)
-    vectors = directions_of(v, found.inputs, "input")
-    value = found.outputs.pop(0)
-    given = found.transposed(vectors)
-    return found.finished([value.uop], [value])[0], _like(inputs, given)
+    found, value, vectors = _second(func, inputs, v, create_graph, strict)
+    return value, _like(inputs, found.transposed(vectors))
 
 
 def hvp(
@@ -106,11 +103,19 @@ def hvp(
     strict: bool = False,
 ) -> tuple[Any, Any]:
     """The value of a function, and the product of its Hessian with a vector."""
+    found, value, vectors = _second(func, inputs, v, create_graph, strict)
+    given = found.directed([B.floats_of(t.uop) for t in vectors])
+    return value, _like(inputs, found.finished(given, found.inputs))
+
+
+def _second(
+    func: Callable[..., Any], inputs: Any, v: Any, create_graph: bool, strict: bool
+) -> tuple[Applied, Any, list[Tensor]]:
+    """The gradient of a function at a place, its value there, and the vectors that are given."""
     found = Applied(_with_value(func, strict), _list(inputs), create_graph, strict)
-    vectors = [B.floats_of(t.uop) for t in directions_of(v, found.inputs, "input")]
+    vectors = directions_of(v, found.inputs, "input")
     value = found.outputs.pop(0)
-    given = found.finished(found.directed(vectors), found.inputs)
-    return found.finished([value.uop], [value])[0], _like(inputs, given)
+    return found, found.finished([value.uop], [value])[0], vectors
 
 
 def _gradient_function(func: Callable[..., Any], strict: bool) -> Callable[..., Any]:

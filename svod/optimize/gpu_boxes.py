@@ -19,7 +19,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import TRUE, ZERO, add, and_, idiv, lt, mod, mul, num, terms_of
+from svod.ir.symbolic import TRUE, ZERO, add, and_, conjuncts, idiv, lt, mod, mul, num, terms_of
 from svod.optimize.contraction import Contraction, find_contraction
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import special, unflatten
@@ -390,7 +390,7 @@ def _bounds(
     """The sums of loops that a gate bounds, each with its least value and the first past it."""
     found: dict[tuple[tuple[UOp, int], ...], tuple[int | None, int | None]] = {}
     tied: dict[UOp, tuple[tuple[UOp, int], ...]] = {}
-    for test in _conjuncts(gate):
+    for test in conjuncts(gate):
         if test.op != O.LT or test.src[1].op != O.CONST:
             return None
         terms, constant = terms_of(test.src[0])
@@ -410,12 +410,6 @@ def _bounds(
             low = 1 - limit if low is None else max(low, 1 - limit)
         found[group] = (low, high)
     return found
-
-
-def _conjuncts(gate: UOp) -> list[UOp]:
-    if gate.op != O.AND:
-        return [gate]
-    return [*_conjuncts(gate.src[0]), *_conjuncts(gate.src[1])]
 
 
 # -- where arguments are not aligned --------------------------------------------------------------

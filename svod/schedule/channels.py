@@ -36,28 +36,30 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
     if is_taken is None:
         return sink, frozenset()
     order = sink.toposort()
-    found: dict[UOp, tuple[_Base, _Base]] = {}
-    lasts: dict[UOp, int] = {}  # axes of results that are channels
+    found: dict[UOp, tuple[_Base, _Base, int]] = {}
+    taken: dict[UOp, bool] = {}  # layers that are alike have one body
     for node in order:
-        for *pair, axis in _bases(node):
-            if is_taken(_body(node, (pair[0], pair[1]))):
-                found[node] = (pair[0], pair[1])
-                lasts[node] = axis
+        for first, second, last in _bases(node):
+            body = _body(node, (first, second))
+            if body not in taken:
+                taken[body] = is_taken(body)
+            if taken[body]:
+                found[node] = (first, second, last)
                 break
     if not found:
         return sink, frozenset()
-    bases = {b.node: b for pair in found.values() for b in pair}
+    bases = {b.node: b for *pair, _ in found.values() for b in pair}
     done: dict[UOp, UOp] = {}
     read: set[UOp] = set()
     for node in order:
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if node in found:
-            values = [b.stored(_rebuilt(b.node, done)) for b in found[node]]
-            new = _with_bases(node, values)
+            *pair, last = found[node]
+            new = _with_bases(node, [b.stored(_rebuilt(b.node, done)) for b in pair])
             read.add(new)
-            if lasts[node] >= 0:
-                new = _Base(new, lasts[node]).stored(new)
+            if last >= 0:
+                new = _Base(new, last).stored(new)
         elif node in bases and not _is_memory(node):  # whoever else reads it reads it there
             new = bases[node].stored(new)
         done[node] = new
