@@ -199,9 +199,10 @@ class Prepared:
             found = self._result(self.results[0], made, leaves)
         else:
             found = unflatten(self.form, [self._result(r, made, leaves) for r in self.results])
+        is_noted = tracing.state.effects is not None
         for leaf, grad in self.left:
             t = leaf()
-            if t is not None:
+            if t is not None and (is_noted or getattr(t, "_grad", None) is not grad):
                 t.grad = grad
         self.seen = registry.changes[0]
         return found
