@@ -14,6 +14,7 @@ from math import inf, prod
 from typing import Final, NamedTuple, TypeAlias
 
 from svod.dtype import types as dt
+from svod.dtype.convert import finfo
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import ZERO, add, and_, lt, mul, num, sub, terms_of
@@ -32,6 +33,7 @@ from svod.optimize.opts import Opt
 ROWS: Final = 128  # of queries in a block: two warpgroups of 64
 MAX_SIDE: Final = 256  # elements of one query or value
 MIN_ROWS: Final = 64  # below, most of a block would be idle
+LARGEST: Final = finfo(dt.float32).max
 
 
 class Scale(NamedTuple):
@@ -83,6 +85,7 @@ class Attention:
     key: UOp
     value: UOp
     steps: tuple[Step, ...]  # from the product to the softmax
+    is_guarded: bool  # rows without keys are zeros
     row: UOp  # loop over queries
     column: UOp  # over the elements of a result
     keys: UOp
@@ -110,9 +113,9 @@ def find_attention(sink: UOp) -> Attention | None:
     for weights, value in (reduction.src[0].src, reduction.src[0].src[::-1]):
         if _load_of(value) is None or not _is_rounded(weights, value):
             continue
-        scores = _softmax(weights, keys)
-        if scores is not None:
-            return _with_scores(reduction, scores, value, keys, outputs)
+        found = _softmax(weights, keys)
+        if found is not None:
+            return _with_scores(reduction, found, value, keys, outputs)
     return None
 
 
@@ -122,8 +125,9 @@ def _is_rounded(weights: UOp, value: UOp) -> bool:
     return is_wide and weights.src[0].dtype is value.src[0].dtype
 
 
-def _softmax(node: UOp, keys: UOp) -> UOp | None:
-    """What a node is the softmax of, over the loop ``keys``."""
+def _softmax(node: UOp, keys: UOp) -> tuple[UOp, bool] | None:
+    """What a node is the softmax of, over the loop ``keys``, and whether rows of minus infinity
+    are zeros in it."""
     node = _plain(node)
     if node.op not in (O.MUL, O.DIV):
         return None
@@ -136,11 +140,30 @@ def _softmax(node: UOp, keys: UOp) -> UOp | None:
             return None
         total = total.src[0]
     scores, largest = grown.src[0].src
+    top, below = _without_floor(largest), _without_zero(total)
+    is_guarded = top is not largest and below is not total
+    if is_guarded:
+        largest, total = top, below
     if not _is_reduction(total, O.ADD) or not _is_reduction(largest, O.MAX):
         return None
     is_total = _same(total.src[0], grown, {total.src[1]: keys})
     is_largest = _same(largest.src[0], scores, {largest.src[1]: keys})
-    return scores if is_total and is_largest else None
+    return (scores, is_guarded) if is_total and is_largest else None
+
+
+def _without_floor(node: UOp) -> UOp:
+    """A maximum, below its limit to what is finite."""
+    limit = node.src[1] if node.op == O.MAX else node
+    is_lowest = limit.op == O.CONST and limit.arg == -LARGEST
+    return node.src[0] if is_lowest else node
+
+
+def _without_zero(node: UOp) -> UOp:
+    """A sum, where it is one instead of zero."""
+    if node.op != O.WHERE or node.src[0].op != O.EQ or node.src[0].src[0] is not node.src[2]:
+        return node
+    numbers = (node.src[0].src[1], node.src[1])
+    return node.src[2] if [n.arg for n in numbers if n.op == O.CONST] == [0, 1] else node
 
 
 def _is_reduction(node: UOp, op: int) -> bool:
@@ -177,8 +200,9 @@ def _same(a: UOp, b: UOp, ranges: dict[UOp, UOp]) -> bool:
 
 
 def _with_scores(
-    reduction: UOp, scores: UOp, value: UOp, keys: UOp, outputs: list[UOp]
+    reduction: UOp, softmax: tuple[UOp, bool], value: UOp, keys: UOp, outputs: list[UOp]
 ) -> Attention | None:
+    scores, is_guarded = softmax
     found = _walk(scores)
     if found is None:
         return None
@@ -200,7 +224,9 @@ def _with_scores(
     for row in sorted(rows, key=extent, reverse=True):
         steps = _steps(parts, row, columns[0], keys)
         if steps is not None:
-            return Attention(reduction, query, key, value, steps, row, columns[0], keys, depth)
+            return Attention(
+                reduction, query, key, value, steps, is_guarded, row, columns[0], keys, depth
+            )
     return None
 
 
@@ -403,7 +429,7 @@ def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | 
     kind = HALVES[kinds.pop()]
     arg = (
         "tile", "attention", kind, rows, columns, keys, depth, tuple(map(_described, found.steps)),
-        *[(o.outer, o.depth, o.wide) for o in (query, key, value)],
+        found.is_guarded, *[(o.outer, o.depth, o.wide) for o in (query, key, value)],
     )  # fmt: skip
     tile = make(O.BARRIER, dt.float32, (*sources, *bases, start), arg)
     applied += [

@@ -121,6 +121,7 @@ def _softmax(node: UOp, inner: list[UOp]) -> UOp | None:
         inner.append(total)
         total = _below(total.src[0], inner)
     scores, largest = grown.src[0].src[0], _below(grown.src[0].src[1], inner)
+    total, largest = _unguarded(total, inner), _unguarded(largest, inner)
     for fold, op, over in ((total, O.ADD, grown), (largest, O.MAX, scores)):
         if fold.op != O.REDUCE_AXIS or fold.arg.op != op or fold.src[0] is not over:
             return None
@@ -128,6 +129,17 @@ def _softmax(node: UOp, inner: list[UOp]) -> UOp | None:
         return None
     inner += [node, grown, grown.src[0], total, largest]
     return scores
+
+
+def _unguarded(node: UOp, inner: list[UOp]) -> UOp:
+    """A maximum or a sum, below what makes rows of minus infinity zeros."""
+    if node.op == O.MAX and node.src[1].op == O.CONST:
+        inner.append(node)
+        return node.src[0]
+    if node.op == O.WHERE and node.src[0].op == O.EQ and node.src[0].src[0] is node.src[2]:
+        inner += [node, node.src[0]]
+        return node.src[2]
+    return node
 
 
 def _scores(node: UOp, inner: list[UOp]) -> tuple[UOp, list[UOp]] | None:

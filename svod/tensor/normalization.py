@@ -188,7 +188,17 @@ class Normalization(Core):
                 scores = select(attn_mask, scores, float("-inf"))
             else:
                 scores = scores + attn_mask
-        return scores.softmax(-1).dropout(dropout_p, dropout_p > 0) @ value
+        # A triangle leaves every row its first key; a mask may leave it none.
+        weights = scores.softmax(-1) if is_causal or attn_mask is None else _safe_softmax(scores)
+        return weights.dropout(dropout_p, dropout_p > 0) @ value
+
+
+def _safe_softmax(scores: Tensor) -> Tensor:
+    """softmax over the last axis, zeros for rows that are minus infinity everywhere."""
+    x = _wide(scores)
+    grown = (x - top_of(x, -1).maximum(finfo(x.dtype).min)).exp()
+    total = grown.sum(-1, True)
+    return _narrow(grown * select(total == 0, 1, total).reciprocal(), scores)
 
 
 def _check_channels(x: Tensor, *given: Tensor | None) -> None:

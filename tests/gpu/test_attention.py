@@ -141,18 +141,30 @@ def test_masks_that_are_computed() -> None:
     check((scores + upper).softmax(-1) @ z, wanted, "bfloat16")
 
 
-def test_a_row_without_keys_is_no_number() -> None:
+@pytest.mark.parametrize("kind", ["bool", "bfloat16"])
+def test_a_row_without_keys_is_zero(kind: str) -> None:
     q, k, v = draw("bfloat16", (1, 256, 64), (1, 256, 64), (1, 256, 64))
     mask = np.ones((256, 256), bool)
     mask[7] = False
     mask[200, :130] = False
-    x, y, z, given = (Tensor(t).realize() for t in (q, k, v, mask))
-    found = x.scaled_dot_product_attention(y, z, attn_mask=given).numpy().astype(np.float64)
-    assert np.isnan(found[0, 7]).all()
-    rest = np.delete(found[0], 7, 0)
+    added = np.where(mask, 0, -np.inf).astype(ml_dtypes.bfloat16)
+    x, y, z, given = (Tensor(t).realize() for t in (q, k, v, mask if kind == "bool" else added))
+    result = x.scaled_dot_product_attention(y, z, attn_mask=given)
     with np.errstate(invalid="ignore"):
-        wanted = np.delete(exact(q, k, v, mask)[0], 7, 0)
-    assert np.linalg.norm(rest - wanted) / np.linalg.norm(wanted) < 6e-3
+        wanted = np.nan_to_num(exact(q, k, v, mask), nan=0.0)
+    check(result, wanted, "bfloat16")
+    assert (result.numpy()[0, 7] == 0).all()
+
+
+def test_a_row_without_keys_is_no_number_where_the_formula_is_written_out() -> None:
+    q, k, v = draw("bfloat16", (1, 256, 64), (1, 256, 64), (1, 256, 64))
+    mask = np.ones((256, 256), bool)
+    mask[7] = False
+    x, y, z, given = (Tensor(t).realize() for t in (q, k, v, mask))
+    scores = svod.where(given, x @ y.transpose(-1, -2) * 0.125, float("-inf"))
+    found = (scores.softmax(-1) @ z).numpy().astype(np.float64)
+    assert np.isnan(found[0, 7]).all()
+    assert np.isfinite(np.delete(found[0], 7, 0)).all()
 
 
 @pytest.mark.parametrize("low", [-1e9, -1e30, -3e38])

@@ -161,14 +161,40 @@ def test_other_floats(dtype: str) -> None:
     np.testing.assert_allclose(found, expected(*parts, causal(35, 35)), rtol=error, atol=error)
 
 
-def test_rows_without_any_column_are_nan_and_others_are_not() -> None:
+def test_rows_without_any_column_are_zero_and_others_are_not() -> None:
     q, k, v = made((1, 20, 8), 0), made((1, 24, 8), 1), made((1, 24, 8), 2)
     row = Tensor(np.arange(20))[:, None]
     keep = Tensor(np.arange(24)) <= row - 3
-    out = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), attn_mask=keep).numpy()
-    assert np.isnan(out[:, :3]).all()
-    want = expected(q, k, v, np.arange(24) <= np.arange(20)[:, None] - 3)
+    out = run_alone(Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), attn_mask=keep))
+    assert (out[:, :3] == 0).all()
+    with np.errstate(invalid="ignore"):
+        want = expected(q, k, v, np.arange(24) <= np.arange(20)[:, None] - 3)
     np.testing.assert_allclose(out[:, 3:], want[:, 3:], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_masks_in_memory_that_leave_a_row_nothing(kind: str, dtype: str) -> None:
+    q, k, v = (Tensor(made((2, 20, 8), i)).cast(dtype) for i in range(3))
+    keep = made((20, 20), 3) > 0
+    keep[:, 4] = True
+    keep[[0, 7, 19]] = False
+    added = np.where(keep, 0, -np.inf).astype(np.float32)
+    mask = Tensor(keep) if kind == "bool" else Tensor(added).cast(dtype)
+    for x in (q, k, v):
+        x.requires_grad = True
+    found = q.scaled_dot_product_attention(k, v, attn_mask=mask)
+    parts = [x.detach().numpy() for x in (q, k, v)]
+    gradients = [g.numpy() for g in svod.autograd.grad(found.float().sum(), (q, k, v))]
+    near = {"rtol": 1e-5, "atol": 1e-5} if dtype == "float32" else {"rtol": 4e-3, "atol": 4e-3}
+    assert (found.numpy()[:, [0, 7, 19]] == 0).all()
+    assert (gradients[0][:, [0, 7, 19]] == 0).all()
+    used = np.delete(np.arange(20), [0, 7, 19])
+    want = expected(parts[0][:, used], *parts[1:], keep[used])
+    np.testing.assert_allclose(found.numpy()[:, used], want, **near)
+    weights = expected(parts[0][:, used], parts[1], np.eye(20), keep[used])
+    np.testing.assert_allclose(gradients[2], weights.sum(1)[..., None] + np.zeros(8), **near)
+    assert all(np.isfinite(g).all() for g in gradients)
 
 
 def test_nan_and_infinite_scores_stay_in_their_rows() -> None:

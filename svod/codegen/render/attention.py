@@ -56,7 +56,7 @@ def emit_attention(r: NvptxRenderer, node: UOp) -> list[str]:
 class _Attention:
     def __init__(self, r: NvptxRenderer, node: UOp) -> None:
         self.r = r
-        self.kind, rows, columns, keys, depth, steps, *layouts = node.arg[2:]
+        self.kind, rows, columns, keys, depth, steps, self.is_guarded, *layouts = node.arg[2:]
         self.rows, self.keys, self.columns, self.depth = rows, keys, columns, depth
         self.wide_columns, self.wide_depth = side_of(columns), side_of(depth)
         self.span = keys_of(columns, depth)  # keys of one step
@@ -167,6 +167,10 @@ class _Attention:
         state.sums = self._product(state, "0")
         sums = self._tied("wgmma.wait_group.sync.aligned 0;", state.sums)
         totals = [self.quad("", t) for t in state.total]
+        if self.is_guarded:
+            empty = [e(f"fcmp oeq float {t}, 0.0") for t in totals]
+            pairs = zip(empty, totals, strict=True)
+            totals = [e(f"select i1 {none}, float 1.0, float {t}") for none, t in pairs]
         return [e(f"fdiv float {s}, {totals[i // 2 % 2]}") for i, s in enumerate(sums)]
 
     def _loop(self, first: _State, last: str) -> _State:
