@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
+from svod.base.strides import is_row_major, order_in_memory
 from svod.device.buffer import Array, Buffer, Storage
 from svod.device.names import base_key, device_number
 from svod.dtype import types as dt
@@ -191,17 +192,25 @@ def _numpy_is_versioned() -> bool:
 
 
 class Imported(NamedTuple):
-    """A tensor from another library: its elements in row-major order, and its shape."""
+    """A tensor from another library: its elements and its shape.
+
+    The elements are in row-major order, unless there are strides: then they are as they lie in
+    memory, and ``is_borrowed`` says that they have to be copied before they are anybody's.
+    """
 
     buffer: Buffer
     shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    is_borrowed: bool = False
 
 
-def from_dlpack(source: Any, copy: bool | None = None, device: str = "CPU") -> Imported:
+def from_dlpack(
+    source: Any, copy: bool | None = None, device: str = "CPU", takes_strides: bool = False
+) -> Imported:
     """The tensor of an object with ``__dlpack__``, or of a capsule, where its memory is.
 
     ``copy=None`` shares the memory if it can, ``True`` never shares, and ``False`` refuses
-    what cannot be shared.
+    what cannot be shared. Only who ``takes_strides`` gets another order than row-major.
     """
     if base_key(device) != "CPU":
         raise DeviceError(f"DLPack tensors are taken over on CPU, not on {device}: copy afterwards")
@@ -214,7 +223,7 @@ def from_dlpack(source: Any, copy: bool | None = None, device: str = "CPU") -> I
 
             stream = context(number).stream  # the producer makes it wait for the values
     producer = _Producer(_capsule(source, stream))
-    return _import(producer, copy, device)
+    return _import(producer, copy, device, takes_strides)
 
 
 class _Producer:
@@ -274,7 +283,7 @@ def _check_device(kind: int) -> None:
         )
 
 
-def _import(producer: _Producer, copy: bool | None, device: str) -> Imported:
+def _import(producer: _Producer, copy: bool | None, device: str, takes_strides: bool) -> Imported:
     tensor: Any = producer.tensor
     _check_device(tensor.device_type)
     if tensor.device_type == CUDA:
@@ -292,32 +301,32 @@ def _import(producer: _Producer, copy: bool | None, device: str) -> Imported:
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None
     address = (tensor.data or 0) + tensor.byte_offset
     is_aligned = address % dtype.itemsize == 0
-    is_plain = is_aligned and (strides is None or _is_row_major(shape, strides))
+    is_plain = strides is None or is_row_major(shape, strides)
     is_on_gpu = tensor.device_type == CUDA
-    if is_plain and (copy is not True or is_on_gpu):
-        nbytes = size * dtype.itemsize
+
+    def seen(count: int) -> Buffer:
+        nbytes = count * dtype.itemsize
         storage = Storage.wrap(device, nbytes, address, producer, producer.is_read_only)
-        buffer = Buffer(storage, size, dtype)
+        return Buffer(storage, count, dtype)
+
+    if is_aligned and is_plain and (copy is not True or is_on_gpu):
+        buffer = seen(size)
         return Imported(buffer.copied() if copy else buffer, shape)
+    if is_aligned and takes_strides and strides is not None and min(strides) >= 0:
+        is_shared = copy is not True and order_in_memory(shape, strides) is not None
+        if is_shared or (is_on_gpu and copy is not False):
+            span = 1 + sum([(n - 1) * s for n, s in zip(shape, strides, strict=True)])
+            return Imported(seen(span), shape, strides, not is_shared)
     if copy is False or is_on_gpu:
         what = f"strides {strides}" if is_aligned else f"address {address:#x}"
         raise BufferError(
-            f"a DLPack tensor of shape {shape} with {what} cannot be shared: "
-            "only row-major, aligned memory can; "
+            f"a DLPack tensor of shape {shape} with {what} cannot be shared: only aligned memory "
+            f"{'without gaps' if takes_strides else 'in row-major order'} can; "
             + ("make it contiguous first" if is_on_gpu else "use copy=None or copy=True")
         )
     array = _strided(address, dtype, shape, strides)
     buffer = Buffer.from_numpy(array, copy=True, device=device)
     return Imported(buffer, shape)  # the producer is released on return: nothing refers to it
-
-
-def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    expected = 1
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
 
 
 class _Memory:

@@ -21,9 +21,11 @@ from svod.tensor.core import (
     real_axis,
     shape_of,
     tensor_of,
+    wrap,
 )
 from svod.tensor.creation import arange, full
 from svod.tensor.joining import concatenate
+from svod.tensor.strided import strided
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -387,12 +389,8 @@ class Assembly(Core):
         sizes, strides = shape_of((size,)), shape_of((stride,))
         if len(sizes) != len(strides):
             raise ShapeError(f"as_strided: sizes {sizes} and strides {strides}")
-        place = np.full(sizes, storage_offset or 0, np.int64)
-        for axis, (n, s) in enumerate(zip(sizes, strides, strict=True)):
-            place += (np.arange(n) * s).reshape([-1 if i == axis else 1 for i in range(len(sizes))])
-        if place.size and (place.min() < 0 or place.max() >= self.numel()):
-            raise ShapeError(f"as_strided: {sizes} with {strides} leaves {self.numel()} elements")
-        return self.ravel()[tensor_of(place.reshape(-1), self)].reshape(sizes)
+        node = self.ravel().uop
+        return wrap(strided(node, sizes, strides, integer(storage_offset, "offset")), self._device)
 
     def new_empty(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         """A tensor of this dtype and device whose values nobody should rely on."""

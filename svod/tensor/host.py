@@ -24,6 +24,7 @@ from svod.tensor import tracing
 from svod.tensor.core import Core, default_device, device_name, number_type, scalar_node, wrap
 from svod.tensor.history import is_leaf, is_mark, share_history
 from svod.tensor.registry import buffer_node, buffer_of, is_memory, moved_from, own_memory
+from svod.tensor.strided import strided
 from svod.tensor.variable import bound_value, concrete
 
 if TYPE_CHECKING:
@@ -158,11 +159,12 @@ def import_dlpack(source: Any, device: str | None = None, copy: bool | None = No
     """A tensor over the memory of an object with ``__dlpack__``; shared when it can be."""
     from svod.device.dlpack import from_dlpack
 
-    imported = from_dlpack(source, copy)
+    imported = from_dlpack(source, copy, takes_strides=True)
     buffer = imported.buffer
     if buffer.dtype.is_complex:
         floats = buffer.cast_to(dt.FLOATS_OF[buffer.dtype])
-        imported = imported._replace(buffer=floats, shape=(*imported.shape, 2))
+        strides = imported.strides and (*[2 * s for s in imported.strides], 1)
+        imported = imported._replace(buffer=floats, shape=(*imported.shape, 2), strides=strides)
         found = wrap(B.complex_view(_imported(imported).uop), floats.device)
     else:
         found = _imported(imported)
@@ -174,7 +176,10 @@ def _imported(imported: Any) -> Tensor:
     if buffer.size == 0:
         return wrap(B.full(imported.shape, 0, buffer.dtype), buffer.device)
     node = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
-    return wrap(B.reshape(node, imported.shape), buffer.device)
+    if imported.strides is None:
+        return wrap(B.reshape(node, imported.shape), buffer.device)
+    found = wrap(strided(node, imported.shape, imported.strides), buffer.device)
+    return found.contiguous().realize() if imported.is_borrowed else found
 
 
 # -- out ---------------------------------------------------------------------------------------

@@ -69,8 +69,33 @@ def test_torch_and_ours_share_memory() -> None:
     given.zero_()
     torch.cuda.synchronize()
     np.testing.assert_array_equal(made.numpy().astype(np.float32), values)
-    with pytest.raises(BufferError, match="contiguous first"):
-        svod.from_dlpack(given.T)
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_shared"),
+    [
+        (lambda t: t.permute(2, 0, 1), True),
+        (lambda t: t.permute(0, 2, 1)[1:], True),
+        (lambda t: t[:, 1:3, ::2], False),
+        (lambda t: t[:, :, 1].expand(3, 2, 4), False),
+    ],
+)
+def test_other_layouts_are_shared_or_copied(layout: Any, is_shared: bool) -> None:
+    torch = pytest.importorskip("torch")
+    base = torch.arange(24, device="cuda", dtype=torch.float32).reshape(2, 4, 3)
+    given = layout(base)
+    values = given.cpu().numpy().copy()
+    x = svod.from_dlpack(given)
+    np.testing.assert_array_equal((x + 1).numpy(), values + 1)
+    assert (svod.from_dlpack(given, copy=True) * 2).numpy().tolist() == (values * 2).tolist()
+    if is_shared:
+        svod.from_dlpack(given, copy=False)
+    else:
+        with pytest.raises(BufferError, match="cannot be shared"):
+            svod.from_dlpack(given, copy=False)
+    base.zero_()
+    torch.cuda.synchronize()
+    np.testing.assert_array_equal(x.numpy(), values * (not is_shared))
 
 
 def test_streams_wait_for_each_other() -> None:

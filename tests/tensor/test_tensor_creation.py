@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -310,3 +311,26 @@ def test_distributions():
     assert svod.rand(0, 3).shape == (0, 3)
     with pytest.raises(ShapeError):
         svod.randint(3, 3, (2,))
+
+
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+@pytest.mark.parametrize("kind", [np.float32, np.complex64])
+def test_axes_in_another_order_are_shared_through_dlpack(axes: Any, kind: Any) -> None:
+    base = np.arange(24).reshape(2, 3, 4).astype(kind)
+    given = base.transpose(axes)
+    x = svod.from_dlpack(given, copy=False)
+    assert x.shape == given.shape
+    np.testing.assert_array_equal((x + 1).numpy(), given + 1)
+    base[...] = 7
+    np.testing.assert_array_equal(x.numpy(), given)
+
+
+def test_memory_with_gaps_is_copied_through_dlpack() -> None:
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for layout in (lambda a: a[:, 1:4], lambda a: a[::2].T, lambda a: a[:, ::-1]):
+        given, kept = layout(base), layout(base).copy()
+        x = svod.from_dlpack(given)
+        with pytest.raises(BufferError, match="only aligned memory without gaps can"):
+            svod.from_dlpack(given, copy=False)
+        base += 1
+        np.testing.assert_array_equal(x.numpy(), kept)
