@@ -21,7 +21,7 @@ from svod.tensor.custom_gradient import custom_gradient as custom_gradient
 from svod.tensor.gradient import GradientError as GradientError
 from svod.tensor.gradient import Mark, mark
 from svod.tensor.guard import spelled
-from svod.tensor.modes import as_leaf, detached
+from svod.tensor.modes import detached, own_leaf
 from svod.tensor.modes import enable_grad as enable_grad
 from svod.tensor.modes import inference_mode as inference_mode
 from svod.tensor.modes import is_grad_enabled as is_grad_enabled
@@ -63,10 +63,7 @@ class Autograd(Core):
         if self.uop.dtype.kind not in "fc":
             raise DTypeError(f"only floats have gradients, not {self.dtype.name}")
         if not history.is_leaf(self):
-            node = history.leaf_node(self.uop)
-            taken = any(history.leaf_node(t.uop) is node for t in history.leaves())
-            if taken or not history.is_leaf_node(self.uop):
-                self.uop = as_leaf(self.uop)
+            self.uop = own_leaf(self.uop)
             history.add_leaf(self)
         return self
 

@@ -43,6 +43,18 @@ def as_leaf(node: UOp) -> UOp:
     return found
 
 
+def own_leaf(node: UOp) -> UOp:
+    """The node of a tensor that becomes a leaf, which nobody else uses.
+
+    Other tensors may show the same memory, or be computed from it: they are no part of the leaf.
+    """
+    base = history.leaf_node(node)
+    if base.op == O.BUFFER and base.arg.buffer is not None:
+        return registry.twin_of(node)
+    taken = any(history.leaf_node(t.uop) is base for t in history.leaves())
+    return as_leaf(node) if taken or not history.is_leaf_node(node) else node
+
+
 def is_grad_enabled() -> bool:
     """Whether tensors made now let gradients through."""
     return not history.state.without_gradient

@@ -11,7 +11,7 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.autograd import Function, functional, gradcheck, gradgradcheck
+from svod.autograd import Function, functional, grad, gradcheck, gradgradcheck
 from svod.base.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from svod.ir.sweep import sweep
 from svod.schedule.cache import cache_statistics
@@ -460,3 +460,21 @@ def test_vmap_refuses_what_it_cannot_batch() -> None:
         vmap(lambda a: a * 2 if a.sum() > 0 else a)(x)
     with pytest.raises(ConfigError, match="randomness"):
         vmap(lambda a: a, randomness="different")
+
+
+def test_a_leaf_is_no_other_tensor_over_the_same_memory() -> None:
+    x = Tensor([1.0, 2.0, 3.0]).realize()
+    triple = x * 3
+    leaf = x.detach().requires_grad_()
+    for other, wanted in ((x, [1, 2, 3]), (triple, [3, 6, 9]), (x.reshape(3, 1)[:, 0], [1, 2, 3])):
+        assert grad((leaf * other).sum(), [leaf])[0].tolist() == wanted
+    assert x.requires_grad_() is x and not triple.requires_grad
+    assert grad((x * triple).sum(), [x])[0].tolist() == [3, 6, 9]
+
+
+def test_a_leaf_that_is_written_leaves_others_alone() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    leaf = x.detach().requires_grad_()
+    (leaf * leaf).sum().backward()
+    svod.nn.optim.SGD([leaf], lr=0.5).step()
+    assert leaf.tolist() == [0.0, 0.0] and x.tolist() == [1.0, 2.0]
