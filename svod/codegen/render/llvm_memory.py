@@ -7,11 +7,13 @@ from typing import Any
 
 from svod.codegen.render.llvm_types import constant, memory_type, stored, suffix, type_name, zero
 from svod.codegen.render.llvm_values import LLVMValues
-from svod.codegen.render.masks import only_lane
+from svod.codegen.render.masks import bounds_of, only_lane, uniform
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, elements
+
+PAGE_BYTES = 4096
 
 
 class LLVMMemory(LLVMValues):
@@ -118,21 +120,36 @@ class LLVMMemory(LLVMValues):
                     f"llvm.masked.load.{suffix(stored(dtype))}.p0",
                     kind,
                     [
-                        (f"ptr align {align}", self._address(index)),
+                        (f"ptr align {align}", self._mapped(index, lanes)),
                         (f"<{lanes} x i1>", gate),
                         (kind, "zeroinitializer"),
                     ],
                 )
             )
         else:
-            # Outside the gate, read element 0, which always exists, and drop it.
-            base = self._memory(index.src[0])
-            place = self._emit(f"select i1 {gate}, ptr {self._address(index)}, ptr {base}")
-            read = self._emit(f"load {kind}, ptr {place}, align {align}")
+            read = self._emit(f"load {kind}, ptr {self._mapped(index, lanes)}, align {align}")
             value = self._emit(f"select i1 {gate}, {kind} {read}, {kind} {zero(kind)}")
         if dtype.scalar is dt.bool_:
             return self._emit(f"icmp ne {kind} {value}, {zero(kind)}")
         return value
+
+    def _mapped(self, index: UOp, lanes: int) -> str:
+        """The place of a gated load; that of element 0, which always exists, where none is wanted.
+
+        A single element would be a fault there. Lanes that are all masked out are none, but the
+        processor takes hundreds of cycles to find that out where a page is not mapped.
+        """
+        place, gate = self._address(index), index.src[2]
+        if lanes > 1 and not _is_far(index):
+            return place
+        parts = [self._value(part) for part in uniform(gate)]
+        if not parts:
+            bits = self._emit(f"bitcast <{lanes} x i1> {self._value(gate)} to i{lanes}")
+            parts = [self._emit(f"icmp ne i{lanes} {bits}, 0")]
+        wanted = parts[0]
+        for part in parts[1:]:
+            wanted = self._emit(f"and i1 {wanted}, {part}")
+        return self._emit(f"select i1 {wanted}, ptr {place}, ptr {self._memory(index.src[0])}")
 
     def _gather(self, index: UOp, dtype: DType, gate: str | None) -> str:
         lanes = dtype.lanes
@@ -212,6 +229,18 @@ class LLVMMemory(LLVMValues):
             self.lines.append(f"  br label %next{number}")
             self.lines.append(f"next{number}:")
             self.block = f"next{number}"
+
+
+def _is_far(index: UOp) -> bool:
+    """Whether an access may begin more than a page away from its array."""
+    memory = index.src[0]
+    while memory.op == O.AFTER:
+        memory = memory.src[0]
+    if memory.op != O.PARAM:
+        return False
+    lowest, highest = bounds_of(index.src[1])
+    page = PAGE_BYTES // memory.dtype.itemsize
+    return lowest < -page or highest >= elements(memory.shape) + page
 
 
 def _is_whole_lines(index: UOp, dtype: DType) -> bool:
