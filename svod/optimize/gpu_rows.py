@@ -3,6 +3,8 @@
 In ``rows`` a block, or some threads of a warp, shares each reduction; what does not depend on the
 reductions is spread over the same threads, so a row that fits their registers is read once. In
 ``columns`` vectors of outputs lie beside each other, the reduction is cut into groups along l1.
+Short reductions are written out in every thread. Where few long rows need short reductions only,
+several blocks do a row, and each of them the reductions.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ _Fold: TypeAlias = Callable[[int, UOp], UOp]  # over threads: an op and what eac
 KEPT_VECTORS = 8  # vectors of a row that one thread keeps in registers
 KEPT_ROWS = 16  # outputs of one thread that read the same long row
 MIN_ROW = 16  # elements of a reduction that several threads share
+PART_VECTORS = 4  # vectors of a row that one thread of several blocks writes
 FULL_THREADS = 2048  # of one multiprocessor
 
 
@@ -48,7 +51,7 @@ class _Kernel:
     sink: UOp
     outer: list[UOp]  # output axes the reductions depend on
     inner: list[UOp]  # the others
-    reductions: list[UOp]
+    reductions: list[UOp]  # that threads share
 
     @property
     def rows(self) -> UOp:
@@ -56,7 +59,7 @@ class _Kernel:
 
     @property
     def depth(self) -> int:
-        return max([prod([extent(r) for r in n.src[1:]]) for n in self.reductions])
+        return max([_steps(n) for n in self.reductions], default=0)
 
 
 def shared_reduction(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
@@ -64,8 +67,10 @@ def shared_reduction(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp 
     found = _find(sink)
     if found is None:
         return None
-    rows, depth = found.rows.vmax, found.depth
-    if depth < MIN_ROW:
+    rows, parts = found.rows.vmax, _parts(found, machine)
+    if parts > 1:
+        return _rows(found, machine, applied, parts)
+    if found.depth < MIN_ROW:
         return None
     if all(_runs_along(n) for n in found.reductions) or rows * 4 <= machine.multiprocessors:
         return _rows(found, machine, applied)
@@ -75,15 +80,46 @@ def shared_reduction(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp 
 
 
 def _find(sink: UOp) -> _Kernel | None:
-    (end,) = sink.src
-    outputs = list(end.src[1:])
-    shared = [n for n in depth_first(sink) if n.op == O.REDUCE and n.ranges <= set(outputs)]
-    if not shared:
+    """The reductions of a kernel that depend on outputs alone, short ones written out."""
+    outputs = set(sink.src[0].src[1:])
+    every = [n for n in depth_first(sink) if n.op == O.REDUCE and n.ranges <= outputs]
+    if not every:
         return None
-    used = frozenset[UOp]().union(*[n.ranges for n in shared])
-    outer = [r for r in outputs if r in used]
-    inner = [r for r in outputs if r not in used]
+    short = {r for n in every if _is_short(n) for r in n.src[1:]}
+    short -= {r for n in every if not _is_short(n) for r in n.src[1:]}
+    sink = replace_all(sink, {r: with_kind(r, AxisKind.UNROLL) for r in short})
+    every = [n for n in depth_first(sink) if n.op == O.REDUCE and n.ranges <= outputs]
+    shared = [n for n in every if not _is_written_out(n)]
+    used = frozenset[UOp]().union(*[n.ranges for n in shared or every])
+    loops = sink.src[0].src[1:]
+    outer = [r for r in loops if r in used]
+    inner = [r for r in loops if r not in used]
     return _Kernel(sink, outer, inner, shared)
+
+
+def _steps(node: UOp) -> int:
+    return prod([extent(r) for r in node.src[1:]])
+
+
+def _is_short(node: UOp) -> bool:
+    """Whether every thread may as well do a reduction itself, all its loads at once."""
+    is_plain = all(n.op != O.REDUCE for n in node.src[0].toposort())
+    return is_plain and _steps(node) < MIN_ROW
+
+
+def _is_written_out(node: UOp) -> bool:
+    return all(r.arg.kind is AxisKind.UNROLL for r in node.src[1:])
+
+
+def _parts(found: _Kernel, machine: GpuMachine) -> int:
+    """Blocks that write a row together: rows are few, and no reduction is as long as a part."""
+    if not found.inner or any(r.src[0].op != O.CONST for r in found.inner):
+        return 1
+    (end,) = found.sink.src
+    vectors = prod(map(extent, found.inner)) // output_lanes(end.src[0], found.inner)
+    rows = max(1, int(found.rows.vmax))
+    wanted = machine.multiprocessors * FULL_THREADS // machine.block // rows
+    return min(wanted, -(-vectors // max(found.depth, machine.block * PART_VECTORS)))
 
 
 def _runs_along(node: UOp) -> bool:
@@ -96,21 +132,23 @@ def _runs_along(node: UOp) -> bool:
     return 2 * len(along) > len(indices)
 
 
-def _rows(found: _Kernel, machine: GpuMachine, applied: list[Opt]) -> UOp:
-    """A block, or a part of a warp, per value of the outer axes."""
+def _rows(found: _Kernel, machine: GpuMachine, applied: list[Opt], parts: int = 1) -> UOp:
+    """A block, or a part of a warp, per value of the outer axes; or blocks for parts of a row."""
     (end,) = found.sink.src
-    widths = [lanes_along(n, n.src[-1]) for n in found.reductions]
-    if found.inner:
-        widths.append(output_lanes(end.src[0], found.inner))
-    lanes = min(widths)
-    vectors = found.depth // lanes
+    lanes = min([lanes_along(n, n.src[-1]) for n in found.reductions], default=1)
+    wide = output_lanes(end.src[0], found.inner) if found.inner else lanes
+    if parts == 1:  # what is read for reductions is what is read for outputs
+        lanes = wide = min(lanes, wide)
     kept = _kept_axis(found, machine)
     outer = [r for r in found.outer if r is not kept]
     total = product([r.src[0] for r in outer])
-    threads = _row_threads(vectors, total.vmax, machine)
+    threads = _row_threads(found.depth // lanes, total.vmax * parts, machine)
+    if parts > 1:
+        threads = max(threads, machine.block)
     group = max(1, BLOCK // threads) if threads <= machine.warp else 1
     row, inside = spread(total, "g0", "l1", group)
-    applied.append(Opt("GROUP", found.reductions[-1].src[-1].arg.id, threads))
+    if found.reductions:
+        applied.append(Opt("GROUP", found.reductions[-1].src[-1].arg.id, threads))
     applied.append(Opt("LOCAL", 0, group))
     values = unflatten(row, outer)
     store = replace_all(end.src[0], values)
@@ -121,7 +159,8 @@ def _rows(found: _Kernel, machine: GpuMachine, applied: list[Opt]) -> UOp:
         store = replace_all(store, {kept: loops[0]})
         applied.append(Opt("UPCAST", kept.arg.id, extent(kept)))
     if found.inner:
-        walk = _Walk(found.sink, found.inner, thread, threads, lanes, AxisKind.UPCAST)
+        place = add(mul(special("g1", parts), threads), thread)
+        walk = _Walk(found.sink, found.inner, place, threads * parts, wide, AxisKind.UPCAST)
         store = replace_all(store, walk.values)
         inside = and_(inside, walk.inside)
         loops += walk.ranges
@@ -196,9 +235,8 @@ def _shared(end: UOp, thread: UOp, threads: int, lanes: int, fold: _Fold) -> UOp
     open_ = {r for r in end.src[1:] if r.op == O.RANGE}
     done: set[UOp] = set()
     while True:
-        waiting = [
-            n for n in depth_first(end) if n.op == O.REDUCE and n not in done and n.ranges <= open_
-        ]
+        every = [n for n in depth_first(end) if n.op == O.REDUCE and n.ranges <= open_]
+        waiting = [n for n in every if n not in done and not _is_written_out(n)]
         if not waiting:
             return end
         node = waiting[0]

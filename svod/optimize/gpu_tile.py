@@ -28,6 +28,7 @@ from svod.optimize.opts import Opt
 
 THREADS = 256
 MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
+FEW_ROWS = 8  # from which tensor cores are better in 16 bits
 MANY, MIN_RESULTS = 8, 2048  # but for many small products, each of which fills a part of a tile
 BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
@@ -87,7 +88,7 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     if found is None or not found.m:
         return None
     rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
-    if min(rows, columns) < MIN_SIDE or depth < MIN_DEPTH:
+    if min(rows, columns) < FEW_ROWS or depth < MIN_DEPTH:
         return None
     (end,) = sink.src
     batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
@@ -102,6 +103,8 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     if a is None or b is None:
         return None
     kind = kind_of(found, sink, machine)
+    if min(rows, columns) < MIN_SIDE and (kind == "fma" or a.itemsize != 2):
+        return None
     if kind is not None and kind != "fma" and not (_fits_parts(a) and _fits_parts(b)):
         kind = "fma" if kind.endswith("tf32") else None
     if kind is None:

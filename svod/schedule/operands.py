@@ -18,6 +18,7 @@ PACKING_DEVICES = frozenset({"CPU"})
 TILING_DEVICES = frozenset({"CUDA"})  # their products copy boxes of plain matrices
 MAX_OPERATIONS = 6  # of one operand; rows are packed again for every block of columns
 MIN_SIDE = 16  # rows, columns and depth below which operands may be read where they are
+FEW_ROWS = 8  # from which tensor cores are better than threads, which read all rows for each column
 MAX_DEPTH = 8192  # steps of a sum; longer panels do not fit into scratch memory
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.CONST, O.IOTA, O.AFTER, O.CONTIGUOUS})
 _MEMORY |= {O.COPY, O.ASSIGN}
@@ -65,9 +66,27 @@ def _converted_bytes(factors: tuple[UOp, ...]) -> list[UOp]:
     return found
 
 
-def product_factors(node: UOp, most: int | None = None) -> tuple[UOp, ...]:
-    """The operands of a sum of products that is large on every side; nothing for others, nor for
-    one of more than ``most`` steps."""
+def tiled_factors(node: UOp) -> tuple[UOp, ...]:
+    """The operands of a product for tiles, which may have few rows or columns in 16 bits."""
+    factors = product_factors(node, least=FEW_ROWS)
+    return factors if are_halves(factors) else product_factors(node)
+
+
+def are_halves(factors: tuple[UOp, ...]) -> bool:
+    """Whether all are converted from 16 bits."""
+    inner = [f.src[0] if f.op == O.CAST else f for f in map(_unmoved, factors)]
+    return all(f.dtype.itemsize == 2 for f in inner)
+
+
+def _unmoved(factor: UOp) -> UOp:
+    while factor.op in O.MOVEMENT:
+        factor = factor.src[0]
+    return factor
+
+
+def product_factors(node: UOp, most: int | None = None, least: int = MIN_SIDE) -> tuple[UOp, ...]:
+    """The operands of a sum of products that has at least so much on every side; nothing for
+    others, nor for one of more than ``most`` steps."""
     if node.op != O.REDUCE_AXIS or node.arg.op != O.ADD or node.src[0].op != O.MUL:
         return ()
     product = node.src[0]
@@ -82,7 +101,7 @@ def product_factors(node: UOp, most: int | None = None) -> tuple[UOp, ...]:
         list(node.arg.axes),
     )
     rows, columns, depth = (prod([shape[a] for a in side]) for side in sides)
-    if min(rows, columns, depth) < MIN_SIDE or (most is not None and depth > most):
+    if min(rows, columns, depth) < least or (most is not None and depth > most):
         return ()
     return product.src
 

@@ -16,7 +16,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, terms_of
 from svod.schedule.channels import KINDS, narrow_view
-from svod.schedule.operands import TILING_DEVICES, moving_axes, product_factors
+from svod.schedule.operands import TILING_DEVICES, moving_axes, tiled_factors
 from svod.schedule.views import axis_range, flatten, output_indices, source_indices
 
 NARROW = (*KINDS, dt.int8, dt.uint8, dt.float8_e4m3, dt.float8_e5m2)  # what tensor cores multiply
@@ -45,7 +45,7 @@ def plain_operands(sink: UOp, device: str, in_place: frozenset[UOp]) -> tuple[UO
 
 def _changed(node: UOp) -> list[int]:
     """Which factors of a product must be stored."""
-    factors = product_factors(node)
+    factors = tiled_factors(node)
     if not factors or prod(factors[0].shape) < MIN_WORK:
         return []
     first, second = map(moving_axes, factors)

@@ -2,9 +2,10 @@
 
 A reduction to few elements over many is rewritten as partial results over fixed pieces, stored,
 and reduced again. The split depends on sizes only, so results do not change with the machine's
-number of threads. Rows that one kernel comes back to stay whole. On a CPU sums down long columns
-are split too (svod.schedule.down), on a GPU a product of two matrices that has a few tiles and many
-steps.
+number of threads. On a CPU rows that one kernel comes back to stay whole, and sums down long
+columns are split too (svod.schedule.down). On a GPU there are as many pieces as blocks run at once,
+what is left of an axis that they do not divide goes with the last stage, and a product of two
+matrices that has a few tiles and many steps is split too.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.schedule.down import DOWN_PIECES, sum_down
-from svod.schedule.operands import moving_axes, product_factors
+from svod.schedule.operands import are_halves, moving_axes, tiled_factors
 from svod.schedule.whole_rows import whole_rows
 
 SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
 PIECES = 64  # partial results wanted in all
+BLOCKS = 264  # of 1024 threads that a GPU runs at once
+GPU_FROM, LEAST_PIECE = 1 << 15, 4096  # elements of a row that is split there, and of a piece
+WARP, FEW_WARPS = 32, 4  # columns that a block sums, and pieces below which they stay whole
+LEAST_COLUMN = 1024  # elements of a piece of a column
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
 LEAST_STEPS, MANY_STEPS = 512, 4096  # of a piece of a product of few tiles, and of more of them
 STEP = 64  # of the sum in a tile
+VECTOR = 8  # elements that a thread reads at once, at most
 LONG = 16  # results that are better neighbours than the places of a window
 
 
@@ -37,7 +43,8 @@ def split_reductions(
     cuts = {n: _product_cut(n) for n in reductions} if splits_products else {}
     products = {n: cut for n, cut in cuts.items() if cut is not None}
     down = {} if splits_products else {n: axis for n in reductions if (axis := sum_down(n)) >= 0}
-    large = [node for node in reductions if _is_large(node)]
+    counts = {n: _count(n, splits_products) for n in reductions}
+    large = [n for n, wanted in counts.items() if wanted > 1]
     if not products and not down and not large:
         return sink
     whole = frozenset() if splits_products else whole_rows(order, large)
@@ -50,38 +57,61 @@ def split_reductions(
         elif node in down:
             source, axis = new.src[0], down[node]
             new = _sums_of_pieces(new, axis, _as_two(source, axis, DOWN_PIECES))
-        elif new.op == O.REDUCE_AXIS and node not in whole:
-            new = _split(new)
+        elif counts.get(node, 0) > 1 and node not in whole:
+            new = _split(new, counts[node], splits_products)
         done[node] = new
     return done[sink]
 
 
-def _is_large(node: UOp) -> bool:
-    """Few results, each of many elements."""
+def _count(node: UOp, is_gpu: bool) -> int:
+    """Pieces wanted of each result of a reduction: several where few results have many elements."""
     shape = node.src[0].shape
     total = elements(shape)
-    if total < SPLIT_FROM or is_symbolic(shape):
-        return False
-    results = prod(node.shape)
-    return results <= FEW_RESULTS and total // max(1, results) >= SPLIT_FROM
+    if total < GPU_FROM or is_symbolic(shape):
+        return 1
+    results = max(1, prod(node.shape))
+    each = total // results
+    if is_gpu:
+        return _blocks(node, results, each)
+    return max(8, PIECES // results) if results <= FEW_RESULTS and each >= SPLIT_FROM else 1
 
 
-def _split(node: UOp) -> UOp:
-    if not _is_large(node):
-        return node
+def _blocks(node: UOp, results: int, each: int) -> int:
+    """Pieces of each result on a GPU: a block for one of a row, or for one of a warp of columns."""
+    if len(node.src[0].shape) - 1 in node.arg.axes:
+        return min(BLOCKS // results, each // LEAST_PIECE) if each >= GPU_FROM else 1
+    wanted = BLOCKS * WARP // results
+    return min(wanted, each // LEAST_COLUMN) if wanted >= FEW_WARPS else 1
+
+
+def _split(node: UOp, wanted: int, is_gpu: bool) -> UOp:
     source = node.src[0]
     shape = source.shape
     axes = sorted(node.arg.axes)
-    results = prod(node.shape)
     axis = max(axes, key=lambda a: (shape[a] >= PIECES, -a))
-    pieces = _pieces(shape[axis], max(8, PIECES // results))
-    if pieces < 2:
+    pieces = _divisor(shape[axis], wanted) if is_gpu else _pieces(shape[axis], wanted)
+    has_rest = is_gpu and 2 * pieces < wanted and len(axes) == 1
+    if pieces < 2 and not has_rest:
         return node
     if node.dtype.kind == "f" and node.dtype.bits < 32 and node.arg.op in (O.ADD, O.MUL):
         # Partial results of small floats are kept wide, as one kernel would keep them.
         f32 = make(O.CAST, dt.float32, (source,))
-        whole = _split(make(O.REDUCE_AXIS, dt.float32, (f32,), node.arg))
+        whole = _split(make(O.REDUCE_AXIS, dt.float32, (f32,), node.arg), wanted, is_gpu)
         return make(O.CAST, node.dtype, (whole,))
+    if not has_rest:
+        return _in_pieces(node, axis, pieces)
+    size = shape[axis] // wanted // VECTOR * VECTOR
+    first, rest = (
+        make(O.REDUCE_AXIS, node.dtype, (_between(source, axis, start, stop),), node.arg)
+        for start, stop in ((0, wanted * size), (wanted * size, shape[axis]))
+    )
+    return make(node.arg.op, node.dtype, (_in_pieces(first, axis, wanted), rest))
+
+
+def _in_pieces(node: UOp, axis: int, pieces: int) -> UOp:
+    """A reduction as one of pieces of an axis, which are stored, and one of their results."""
+    source, axes = node.src[0], node.arg.axes
+    shape = source.shape
     wide = (*shape[:axis], pieces, shape[axis] // pieces, *shape[axis + 1 :])
     moved = make(O.RESHAPE, source.dtype, (source,), wide)
     # The outer half of the split axis stays; everything else that was reduced goes first.
@@ -92,6 +122,13 @@ def _split(node: UOp) -> UOp:
     stored = make(O.CONTIGUOUS, node.dtype, (partial,))
     last = make(O.REDUCE_AXIS, node.dtype, (stored,), ReduceArg(node.arg.op, (axis,)))
     return make(O.RESHAPE, node.dtype, (last,), node.shape)
+
+
+def _between(node: UOp, axis: int, start: int, stop: int) -> UOp:
+    """A part of an axis."""
+    bounds = [(0, size) for size in node.shape]
+    bounds[axis] = (start, stop)
+    return make(O.SHRINK, node.dtype, (node,), tuple(bounds))
 
 
 def _pieces(size: int, wanted: int) -> int:
@@ -110,7 +147,7 @@ def _pieces(size: int, wanted: int) -> int:
 
 def _product_cut(node: UOp) -> tuple[int, int] | None:
     """The axis along which a product is split, and into how many; None where that does not pay."""
-    factors = product_factors(node)
+    factors = tiled_factors(node)
     if not factors:
         return None
     shape = factors[0].shape
@@ -121,7 +158,7 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     both = prod([shape[a] for a in results if a in first and a in second])
     steps = prod([shape[a] for a in node.arg.axes])
     # Tiles of 16-bit products are twice as wide, and stay for as long as there are more of them.
-    is_narrow = all(f.op == O.CAST and f.src[0].dtype.itemsize == 2 for f in map(_widened, factors))
+    is_narrow = are_halves(factors)
     wide = 2 * TILE if is_narrow else TILE
     tiles = -(-rows // TILE) * -(-columns // wide) * both
     least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow else MANY_STEPS
@@ -141,13 +178,6 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
 
     # Of the outer ones, which leave long rows whole.
     return max(cuts, key=lambda cut: (left(cut), cut[1] if is_narrow else 0), default=None)
-
-
-def _widened(factor: UOp) -> UOp:
-    """A factor below its views, where it is converted."""
-    while factor.op in O.MOVEMENT:
-        factor = factor.src[0]
-    return factor
 
 
 def _divisor(size: int, most: int) -> int:
