@@ -2,7 +2,8 @@
 
 In: a kernel as rangeify made it. Out: the same kernel with SPECIAL indices in place of parallel
 loops, and the opts that say what was done. The first plan that fits is taken: attention or a
-product by tensor cores or in tiles, reductions that threads share, a thread per vector of outputs.
+product by tensor cores or in tiles, a scan or reductions that threads share, a thread per vector of
+outputs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from svod.optimize.gpu_boxes import optimize_boxes
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_outputs import spread_outputs
 from svod.optimize.gpu_rows import shared_reduction
+from svod.optimize.gpu_scan import optimize_scan
 from svod.optimize.gpu_tile import optimize_tile
 from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
@@ -31,6 +33,8 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
             planned = optimize_boxes(sink, machine, applied)
         if planned is None:
             planned = optimize_tile(sink, machine, applied)
+        if planned is None:
+            planned = optimize_scan(sink, machine, applied)
         if planned is None:
             planned = shared_reduction(sink, machine, applied)
         if planned is not None:

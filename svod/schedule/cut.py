@@ -22,6 +22,7 @@ from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.bands import find_bands
 from svod.schedule.operands import packed_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
+from svod.schedule.prefixes import scanned_values
 from svod.schedule.storage import decide_storage
 from svod.schedule.views import Shape
 from svod.schedule.windows import stored_windows
@@ -90,6 +91,7 @@ class Cutter:
         whole.stored |= stored_windows(self.order, device_of, in_place)
         held = find_bands(self.order, self._keeps_bands)
         inside = packed_operands(self.order, device_of, held.values | held.passes)
+        inside |= scanned_values(self.order, device_of)
         self.stored = decide_storage(sink, self.order, whole, held, inside)
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code

@@ -74,11 +74,12 @@ def tiled_factors(node: UOp) -> tuple[UOp, ...]:
 
 def are_halves(factors: tuple[UOp, ...]) -> bool:
     """Whether all are converted from 16 bits."""
-    inner = [f.src[0] if f.op == O.CAST else f for f in map(_unmoved, factors)]
+    inner = [f.src[0] if f.op == O.CAST else f for f in map(unmoved, factors)]
     return all(f.dtype.itemsize == 2 for f in inner)
 
 
-def _unmoved(factor: UOp) -> UOp:
+def unmoved(factor: UOp) -> UOp:
+    """What views of a value look at."""
     while factor.op in O.MOVEMENT:
         factor = factor.src[0]
     return factor

@@ -17,7 +17,8 @@ from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.schedule.down import DOWN_PIECES, sum_down
-from svod.schedule.operands import are_halves, moving_axes, tiled_factors
+from svod.schedule.operands import are_halves, moving_axes, tiled_factors, unmoved
+from svod.schedule.storage import is_one_hot
 from svod.schedule.whole_rows import whole_rows
 
 SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
@@ -67,13 +68,27 @@ def _count(node: UOp, is_gpu: bool) -> int:
     """Pieces wanted of each result of a reduction: several where few results have many elements."""
     shape = node.src[0].shape
     total = elements(shape)
-    if total < GPU_FROM or is_symbolic(shape):
+    if total < GPU_FROM or is_symbolic(shape) or _picks(node):
         return 1
     results = max(1, prod(node.shape))
     each = total // results
     if is_gpu:
         return _blocks(node, results, each)
     return max(8, PIECES // results) if results <= FEW_RESULTS and each >= SPLIT_FROM else 1
+
+
+def _picks(node: UOp) -> bool:
+    """Whether a sum picks an element of an axis by its number: whole, it becomes a load."""
+    value = node.src[0]
+    while value.op == O.CAST:
+        value = value.src[0]
+    if node.arg.op != O.ADD or value.op != O.WHERE or not is_one_hot(value.src[0]):
+        return False
+    other = unmoved(value.src[2])
+    is_zero = other.op == O.CONST and other.arg == 0
+    first, second = map(moving_axes, value.src[0].src)
+    counted = set(node.arg.axes)
+    return is_zero and (first == counted) is not (second == counted)
 
 
 def _blocks(node: UOp, results: int, each: int) -> int:

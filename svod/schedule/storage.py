@@ -211,7 +211,7 @@ class _Decision:
 
     def must_store(self, node: UOp, uses: list[Use]) -> bool:
         """Whether a value is stored, for what it costs or for what a kernel cannot hold."""
-        if _is_one_hot(node):
+        if is_one_hot(node):
             return False
         work = self.work.of[node]
         size = elements(node.shape)
@@ -263,7 +263,7 @@ def _narrower(node: UOp) -> UOp | None:
     return source if is_wider and source.op in O.ALU else None
 
 
-def _is_one_hot(node: UOp) -> bool:
+def is_one_hot(node: UOp) -> bool:
     """A counter compared with data: stored, its sum could not become a load."""
     if node.op == O.CAST and node.src[0].dtype.kind == "b":
         node = node.src[0]

@@ -3,6 +3,8 @@
 Short axes: every place folds all places up to it, in one reduction. Long axes: blocks of 32 are
 scanned like that, the block totals are scanned in turn, and each block takes in the total of
 those before it: about 32 n steps for n elements, and as many levels as n has digits to base 32.
+On a GPU blocks of threads scan rows of thousands (``svod.optimize.gpu_scan``), and longer axes are
+such rows.
 """
 
 from __future__ import annotations
@@ -12,12 +14,22 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
+from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.ir.reductions import identity
+from svod.schedule.operands import TILING_DEVICES
 from svod.tensor.autograd import custom_gradient
-from svod.tensor.core import Core, accumulator, axis_of, float_node, scalar_node, wrap
+from svod.tensor.core import (
+    Core,
+    accumulator,
+    axis_of,
+    default_device,
+    float_node,
+    scalar_node,
+    wrap,
+)
 from svod.tensor.elementwise import select
 from svod.tensor.pieces import pad_value, slice_axis
 from svod.tensor.reductions import fold, sum_dtype
@@ -27,6 +39,8 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 BLOCK = 32
+ROW, LEAST_ROW = 8192, 1024  # places that one block of a GPU scans, and that are worth one
+ROW_OPS = frozenset({O.ADD, O.MAX, O.MIN})  # whose gradients are no reductions of n * n products
 
 
 def scan(x: UOp, op: int) -> UOp:
@@ -36,18 +50,54 @@ def scan(x: UOp, op: int) -> UOp:
         return x
     if n <= 2 * BLOCK:
         return _scan_short(x, op)
-    neutral = identity(op, x.dtype)
-    none: list[tuple[int, int]] = [(0, 0)] * len(lead)
-    blocks = -(-n // BLOCK)
-    padded = pad_value(x, (*none, (0, blocks * BLOCK - n)), neutral)
-    inner = _scan_short(B.reshape(padded, (*lead, blocks, BLOCK)), op)
+    inner = _scan_short(_in_blocks(x, BLOCK, op), op)
     totals = slice_axis(inner, len(lead) + 1, BLOCK - 1, BLOCK)
-    sums = scan(B.reshape(totals, (*lead, blocks)), op)
+    sums = scan(B.reshape(totals, inner.shape[:-1]), op)
+    return _joined(_after_others(inner, sums, op), n)
+
+
+def scan_rows(x: UOp, op: int, dtype: DType) -> UOp:
+    """The same for a GPU, in a dtype: results are stored, so that each scan is a kernel."""
+    *lead, n = x.shape
+    if n <= 2 * BLOCK or 0 in lead:
+        return B.cast(scan(x, op), dtype)
+    if n <= ROW:
+        return B.contiguous(B.cast(_scan_short(x, op), dtype))
+    rows = _in_blocks(x, _row_length(n), op)
+    sums = scan_rows(fold(rows, op, (len(lead) + 1,), False), op, x.dtype)
+    joined = B.contiguous(B.cast(_after_others(_scan_short(rows, op), sums, op), dtype))
+    return _joined(joined, n)
+
+
+def _row_length(n: int) -> int:
+    """The places of a row: so many that rows divide the axis, where there is such a number."""
+    lengths = [length for length in range(ROW, LEAST_ROW - 1, -1) if n % length == 0]
+    return max(lengths, key=lambda length: (length % 4 == 0, -abs(length - ROW // 2)), default=4096)
+
+
+def _in_blocks(x: UOp, size: int, op: int) -> UOp:
+    """The last axis as blocks of a size, the last one filled up."""
+    *lead, n = x.shape
+    blocks = -(-n // size)
+    none: list[tuple[int, int]] = [(0, 0)] * len(lead)
+    padded = pad_value(x, (*none, (0, blocks * size - n)), identity(op, x.dtype))
+    return B.reshape(padded, (*lead, blocks, size))
+
+
+def _joined(blocks: UOp, n: int) -> UOp:
+    """The first n places of blocks as one axis."""
+    *lead, count, size = blocks.shape
+    return slice_axis(B.reshape(blocks, (*lead, count * size)), len(lead), 0, n)
+
+
+def _after_others(inner: UOp, sums: UOp, op: int) -> UOp:
+    """Scans of blocks, each with the total of the blocks before it; ``sums`` scans the totals."""
+    *lead, blocks, size = inner.shape
+    none: list[tuple[int, int]] = [(0, 0)] * len(lead)
     before = slice_axis(sums, len(lead), 0, blocks - 1)
-    before = pad_value(before, (*none, (1, 0)), neutral)
-    wide = B.expand(B.reshape(before, (*lead, blocks, 1)), (*lead, blocks, BLOCK))
-    joined = B.reshape(B.binary(op, wide, inner), (*lead, blocks * BLOCK))
-    return slice_axis(joined, len(lead), 0, n)
+    before = pad_value(before, (*none, (1, 0)), identity(op, inner.dtype))
+    wide = B.expand(B.reshape(before, (*lead, blocks, 1)), (*lead, blocks, size))
+    return B.binary(op, wide, inner)
 
 
 def _scan_short(x: UOp, op: int) -> UOp:
@@ -61,12 +111,16 @@ def _scan_short(x: UOp, op: int) -> UOp:
     return fold(masked, op, (len(lead) + 1,), False)
 
 
-def _along(x: Tensor, node: UOp, dim: int, op: int) -> UOp:
-    axis = axis_of(dim, x.ndim)
+def _along(x: Tensor, node: UOp, dim: int, op: int, dtype: DType | None = None) -> UOp:
+    """The scan of a node along an axis of x, perhaps in another dtype."""
+    axis, dtype = axis_of(dim, x.ndim), dtype or node.dtype
     if not x.ndim:
-        return node
+        return B.cast(node, dtype)
     last = wrap(node, None).movedim(axis, -1).uop
-    return wrap(scan(last, op), None).movedim(-1, axis).uop
+    device = (x._device or default_device()).partition(":")[0]
+    is_row = device in TILING_DEVICES and axis == x.ndim - 1 and op in ROW_OPS
+    found = scan_rows(last, op, dtype) if is_row else B.cast(scan(last, op), dtype)
+    return wrap(found, None).movedim(-1, axis).uop
 
 
 class Cumulative(Core):
@@ -121,7 +175,7 @@ def _log_sums(x: Tensor) -> Tensor:
 def _running(x: Tensor, dim: int, op: int, dtype: Any) -> Tensor:
     target = sum_dtype(x.dtype) if dtype is None else dtype_of(dtype)
     wide = B.cast(x.uop, accumulator(target))
-    return wrap(B.cast(_along(x, wide, dim, op), target), x._device)
+    return wrap(_along(x, wide, dim, op, target), x._device)
 
 
 def _running_extreme(x: Tensor, dim: int, op: int) -> Ordered:
