@@ -65,8 +65,8 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     (sink,) = rewrite((sink,), VALUES)
     order = sink.toposort()
     stored = _stored_sources(sink, order)
-    splits_products = device.partition(":")[0] in TILING_DEVICES
-    sink = split_reductions(stored, order if stored is sink else None, splits_products)
+    is_gpu = device.partition(":")[0] in TILING_DEVICES
+    sink = split_reductions(stored, order if stored is sink else None, is_gpu)
     _verify(sink, "split reductions")
     sink, in_place = channels_last(sink, device, takes)
     sink, in_place = plain_operands(sink, device, in_place)

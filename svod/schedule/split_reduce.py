@@ -36,19 +36,19 @@ LONG = 16  # results that are better neighbours than the places of a window
 
 
 def split_reductions(
-    sink: UOp, order: list[UOp] | None = None, splits_products: bool = False
+    sink: UOp, order: list[UOp] | None = None, is_gpu: bool = False
 ) -> UOp:
     """The graph with large reductions split; ``order`` is its toposort where that is known."""
     order = sink.toposort() if order is None else order
     reductions = [node for node in order if node.op == O.REDUCE_AXIS]
-    cuts = {n: _product_cut(n) for n in reductions} if splits_products else {}
+    cuts = {n: _product_cut(n) for n in reductions} if is_gpu else {}
     products = {n: cut for n, cut in cuts.items() if cut is not None}
-    down = {} if splits_products else {n: axis for n in reductions if (axis := sum_down(n)) >= 0}
-    counts = {n: _count(n, splits_products) for n in reductions}
+    down = {} if is_gpu else {n: axis for n in reductions if (axis := sum_down(n)) >= 0}
+    counts = {n: _count(n, is_gpu) for n in reductions}
     large = [n for n, wanted in counts.items() if wanted > 1]
     if not products and not down and not large:
         return sink
-    whole = frozenset() if splits_products else whole_rows(order, large)
+    whole = frozenset() if is_gpu else whole_rows(order, large)
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
@@ -59,7 +59,7 @@ def split_reductions(
             source, axis = new.src[0], down[node]
             new = _sums_of_pieces(new, axis, _as_two(source, axis, DOWN_PIECES))
         elif counts.get(node, 0) > 1 and node not in whole:
-            new = _split(new, counts[node], splits_products)
+            new = _split(new, counts[node], is_gpu)
         done[node] = new
     return done[sink]
 
