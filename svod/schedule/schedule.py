@@ -24,6 +24,7 @@ from svod.schedule.preschedule import (
     create_pre_schedule,
     kernel_bodies,
 )
+from svod.schedule.reshapes import reshape_last
 from svod.schedule.split_reduce import split_reductions
 from svod.schedule.work import EFFECTS, LEAVES
 
@@ -64,6 +65,9 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
     order = sink.toposort()
+    reshaped = reshape_last(sink, order)
+    if reshaped is not sink:
+        sink, order = reshaped, reshaped.toposort()
     stored = _stored_sources(sink, order)
     is_gpu = device.partition(":")[0] in TILING_DEVICES
     sink = split_reductions(stored, order if stored is sink else None, is_gpu)

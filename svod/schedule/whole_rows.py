@@ -21,7 +21,7 @@ _NONE: frozenset[UOp] = frozenset()
 
 def whole_rows(order: list[UOp], large: Iterable[UOp]) -> frozenset[UOp]:
     """Of these reductions, those along rows that are better left whole."""
-    candidates = {n for n in large if prod(n.shape) >= ROWS and _is_row(n)}
+    candidates = {n for n in large if prod(n.shape) >= ROWS and is_row(n)}
     if not candidates:
         return _NONE
     results: dict[UOp, frozenset[UOp]] = {}  # node -> reductions it has one result of per element
@@ -52,7 +52,7 @@ def whole_rows(order: list[UOp], large: Iterable[UOp]) -> frozenset[UOp]:
     return frozenset(n for n in candidates if _root(group, n) in roots)
 
 
-def _is_row(node: UOp) -> bool:
+def is_row(node: UOp) -> bool:
     """Whether the last axes are reduced: neighbours in memory, as a rule."""
     rank = len(node.src[0].shape)
     return sorted(node.arg.axes) == list(range(rank - len(node.arg.axes), rank))

@@ -128,8 +128,12 @@ class Normalization(Core):
         groups = integer(num_groups, "num_groups")
         if self.ndim < 2 or groups < 1 or self.shape[1] % groups:
             raise ShapeError(f"group_norm: {groups} groups of the channels of {self.shape}")
-        x = self.reshape(self.shape[0], groups, -1).standardize(-1, eps).reshape(self.shape)
-        return _per_channel(x, weight, bias)
+        parts = (groups, self.shape[1] // groups)
+        x = self.reshape(self.shape[0], *parts, *self.shape[2:])
+        x = x.standardize(tuple(range(2, x.ndim)), eps)
+        line = (1, *parts, *[1] * (self.ndim - 2))
+        scale, shift = (None if t is None else t.reshape(line) for t in (weight, bias))
+        return _affine(x, scale, shift).reshape(self.shape)
 
     def instance_norm(
         self: Tensor,
