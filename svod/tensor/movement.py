@@ -335,7 +335,7 @@ class Movement(Core):
 
     def unfold(self: Tensor, dim: int, size: int, step: int) -> Tensor:
         """Windows of one axis as a new last axis."""
-        from svod.tensor.convolution import windows
+        from svod.tensor.convolution_graph import windows
 
         axis = real_axis(dim, self.shape, "unfold")
         if not 0 < size <= self.shape[axis] or step < 1:

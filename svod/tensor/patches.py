@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
 from svod.ir import build as B
-from svod.tensor.convolution import Sizes, windows
+from svod.tensor.convolution import Sizes
+from svod.tensor.convolution_graph import windows
 from svod.tensor.core import AxisError, Core, integer, numbers, wrap
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, const
 from svod.ir.reductions import identity
 from svod.tensor.autograd import custom_gradient
-from svod.tensor.convolution import Sizes, windows
+from svod.tensor.convolution import Sizes
+from svod.tensor.convolution_graph import windows
 from svod.tensor.core import Core, integer, numbers, spelled, tensor_of, wrap
 from svod.tensor.pieces import pad_value
 from svod.tensor.reductions import extreme_position, fold

@@ -1,0 +1,269 @@
+"""Convolutions and their transposes as graphs, each the gradient of the other.
+
+``windows`` makes the sliding windows a set of new axes with movement ops alone; a convolution is
+then a product with the weight under a sum. Its transpose takes every output back to where its
+window was: also a convolution, of the outputs, by the flipped weight. Under a stride inputs that
+are a stride apart meet the same taps of a window, so there the phases are further channels of one
+convolution with few taps, and are laid between each other afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from svod.base.errors import ShapeError
+from svod.ir import build as B
+from svod.ir.node import UOp, is_symbolic
+from svod.tensor.gradient import Mark, custom_rules, gradient, mark
+from svod.tensor.linear import multiply_sum
+from svod.tensor.pieces import tile
+
+
+class Shape(NamedTuple):
+    """How windows lie."""
+
+    pads: tuple[tuple[int, int], ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+
+
+def _product(x: UOp, weight: UOp, shape: Shape) -> UOp:
+    """Windows of x times the weight, summed over channels and window."""
+    outputs, depth, *kernel = weight.shape
+    batch, groups, space = x.shape[0], shape.groups, len(kernel)
+    padded = B.pad(x, ((0, 0), (0, 0), *shape.pads))
+    cut = windows(padded, tuple(kernel), shape.strides, shape.dilations)
+    outer = cut.shape[2 : 2 + space]
+    per_group = outputs // groups
+    # (batch, group, output, o.., channel, k..)
+    cut = B.reshape(cut, (batch, groups, 1, depth, *outer, *kernel))
+    order = (0, 1, 2, *range(4, 4 + space), 3, *range(4 + space, 4 + 2 * space))
+    full = (batch, groups, per_group, *outer, depth, *kernel)
+    left = B.expand(B.permute(cut, order), full)
+    row = (1, groups, per_group, *[1] * space, depth, *kernel)
+    right = B.expand(B.reshape(weight, row), full)
+    found = multiply_sum(left, right, tuple(range(3 + space, len(full))))
+    return B.reshape(found, (batch, outputs, *outer))
+
+
+def windows(
+    x: UOp, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> UOp:
+    """The last axes (i..) as (o.., k..): output positions and places in the window.
+
+    Repeating an axis of size i and cutting it into rows of length i + d makes row r start d
+    further than row r - 1: element (r, c) is x[r * d + c]. A stride keeps every s-th column.
+    """
+    count = len(kernel)
+    lead, inner = x.shape[:-count], x.shape[-count:]
+    outer = []
+    for i, k, s, d in zip(inner, kernel, stride, dilation, strict=True):
+        if i < d * (k - 1) + 1:
+            raise ShapeError(f"a window of {d * (k - 1) + 1} does not fit an axis of {i}")
+        outer.append(-(-(i - d * (k - 1)) // s))
+    whole = [(0, n) for n in lead]
+    if all(k == 1 and s == 1 for k, s in zip(kernel, stride, strict=True)):
+        return B.reshape(x, (*lead, *outer, *kernel))
+    if all(k <= s and d == 1 for k, s, d in zip(kernel, stride, dilation, strict=True)):
+        cuts = list(zip(inner, outer, stride, strict=True))
+        x = B.shrink(x, (*whole, *[(0, min(i, o * s)) for i, o, s in cuts]))
+        pads = [(0, max(0, o * s - i)) for i, o, s in cuts]
+        x = B.pad(x, (*[(0, 0)] * len(lead), *pads))
+        x = B.reshape(x, (*lead, *[n for _, o, s in cuts for n in (o, s)]))
+        first = [p for o, k in zip(outer, kernel, strict=True) for p in ((0, o), (0, k))]
+        x = B.shrink(x, (*whole, *first))
+        order = [*range(0, 2 * count, 2), *range(1, 2 * count, 2)]
+    else:
+        grown = []  # a longer row where the strided columns would run past its end
+        for i, k, s, d, o in zip(inner, kernel, stride, dilation, outer, strict=True):
+            grown.append(i * (1 + int(o * s > i - d * (k - 1))) + d)
+        repeats = [-(-k * g // i) for k, g, i in zip(kernel, grown, inner, strict=True)]
+        x = tile(x, (*[1] * len(lead), *repeats))
+        x = B.shrink(x, (*whole, *[(0, k * g) for k, g in zip(kernel, grown, strict=True)]))
+        x = B.reshape(x, (*lead, *[n for kg in zip(kernel, grown, strict=True) for n in kg]))
+        sizes = list(zip(kernel, outer, stride, strict=True))
+        x = B.shrink(x, (*whole, *[p for k, o, s in sizes for p in ((0, k), (0, o * s))]))
+        x = B.reshape(x, (*lead, *[n for k, o, s in sizes for n in (k, o, s)]))
+        x = B.shrink(x, (*whole, *[p for k, o, _ in sizes for p in ((0, k), (0, o), (0, 1))]))
+        x = B.reshape(x, (*lead, *[n for k, o, _ in sizes for n in (k, o)]))
+        order = [*range(1, 2 * count, 2), *range(0, 2 * count, 2)]
+    base = len(lead)
+    return B.permute(x, (*range(base), *[base + a for a in order]))
+
+
+# -- the gradients of both are the other ----------------------------------------------------------
+
+_FORWARD, _BACK = "convolution", "transposed convolution"  # names of their gradients
+
+
+def convolution(x: UOp, weight: UOp, shape: Shape) -> UOp:
+    """Windows of (n, channels, *space) times a weight (outputs, channels / groups, *window)."""
+    if not _has_own_gradient(x, weight):
+        return _product(x, weight, shape)
+    inputs = _marked(_FORWARD, x, weight)
+    return mark(_product(*inputs, shape), Mark(_FORWARD, "output", 0, shape))
+
+
+def transposed(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
+    """What a convolution of (n, channels, *sizes) passes back to it from its outputs ``x``, the
+    first of those that there are."""
+    if not _has_own_gradient(x, weight):
+        return _returned(x, weight, shape, sizes)
+    inputs = _marked(_BACK, x, weight)
+    found = _returned(*inputs, shape, sizes)
+    return mark(found, Mark(_BACK, "output", 0, (*shape, sizes)))
+
+
+def _has_own_gradient(x: UOp, weight: UOp) -> bool:
+    """Derived step by step it would be windows of products, added up."""
+    if is_symbolic(x.shape) or is_symbolic(weight.shape) or 0 in (*x.shape, *weight.shape):
+        return False
+    return x.dtype.kind == weight.dtype.kind == "f" and prod(weight.shape[2:]) > 1
+
+
+def _marked(name: str, *nodes: UOp) -> list[UOp]:
+    return [mark(n, Mark(name, "input", i)) for i, n in enumerate(nodes)]
+
+
+def _gradients(output: UOp, grad: UOp, inputs: Sequence[UOp]) -> list[UOp | None]:
+    x, weight = (n.src[0] for n in inputs)
+    shape = Shape(*output.arg.options)
+    by_x = transposed(grad, weight, shape, tuple(x.shape[2:]))
+    return [B.cast(by_x, x.dtype), _by_weight(x, weight, shape, grad)]
+
+
+def _transposed_gradients(output: UOp, grad: UOp, inputs: Sequence[UOp]) -> list[UOp | None]:
+    x, weight = (n.src[0] for n in inputs)
+    shape = Shape(*output.arg.options[:-1])
+    by_x = _first(convolution(grad, weight, shape), x.shape)
+    return [B.cast(by_x, x.dtype), _by_weight(grad, weight, shape, x)]
+
+
+def _by_weight(x: UOp, weight: UOp, shape: Shape, seed: UOp) -> UOp | None:
+    """The gradient of a convolution's weight, by the first of its outputs."""
+    target = mark(weight, Mark(_FORWARD, "argument"))
+    found = _first(_product(x, target, shape), seed.shape)
+    return gradient(found, seed, [target])[0]
+
+
+def _first(x: UOp, sizes: tuple[int, ...]) -> UOp:
+    return B.shrink(x, tuple([(0, n) for n in sizes]))
+
+
+custom_rules[_FORWARD] = _gradients
+custom_rules[_BACK] = _transposed_gradients
+
+
+# -- the transpose --------------------------------------------------------------------------------
+
+
+def _returned(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
+    if max(shape.strides) > 1:
+        return _by_phases(x, _spread(weight, shape.dilations), shape, sizes)
+    spans = [d * (k - 1) for k, d in zip(weight.shape[2:], shape.dilations, strict=True)]
+    each = zip(spans, shape.pads, sizes, x.shape[2:], strict=True)
+    borders = [(span - a, n + a - count) for span, (a, _), n, count in each]
+    inner = shape._replace(pads=((0, 0),) * len(sizes))
+    return _product(_bordered(x, 2, borders), _turned(weight, shape.groups), inner)
+
+
+class _Axis(NamedTuple):
+    """How places of an axis are phases: place ``stride * i + r - early`` is number i of phase r,
+    and the taps it meets are those of the outputs from ``i + lowest`` on."""
+
+    stride: int
+    phases: int  # that meet any
+    early: int
+    lowest: int
+    taps: int
+    count: int  # of each phase
+
+    @staticmethod
+    def of(window: int, pad: int, stride: int, size: int) -> _Axis:
+        """Phases of the axis itself, unless those of the padded one have fewer taps."""
+        found = []
+        for early in {0, pad % stride}:
+            ahead = pad - early
+            met = [range((r + ahead) % stride, window, stride) for r in range(stride)]
+            places = [(r + ahead - k) // stride for r in range(stride) for k in met[r]]
+            phases = window if window < stride and early == pad % stride else stride
+            taps, count = max(places) - min(places) + 1, -(-(size + early) // stride)
+            found.append((taps, early, _Axis(stride, phases, early, min(places), taps, count)))
+        return min(found)[-1]
+
+
+def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
+    """Under a stride: one convolution whose channels are those of all phases."""
+    groups, space = shape.groups, len(sizes)
+    each = zip(weight.shape[2:], shape.pads, shape.strides, sizes, strict=True)
+    axes = [_Axis.of(k, a, s, n) for k, (a, _), s, n in each]
+    places = list(zip(axes, x.shape[2:], strict=True))
+    x = _bordered(x, 2, [(-a.lowest, a.count + a.lowest + a.taps - 1 - n) for a, n in places])
+    channels, phases = weight.shape[1], [a.phases for a in axes]
+    taps = _phase_weights(weight, shape, axes)
+    ones = (1,) * space
+    found = _product(x, taps, Shape(((0, 0),) * space, ones, ones, groups))
+    found = B.reshape(found, (x.shape[0], groups, *phases, channels, *found.shape[2:]))
+    between = [p for i in range(space) for p in (3 + space + i, 2 + i)]
+    found = B.permute(found, (0, 1, 2 + space, *between))
+    missing = [(0, n) for a in axes for n in (0, a.stride - a.phases)]
+    found = B.pad(found, ((0, 0), (0, 0), (0, 0), *missing))
+    whole = [a.count * a.stride for a in axes]
+    found = B.reshape(found, (x.shape[0], groups * channels, *whole))
+    inner = [(a.early, a.early + n) for a, n in zip(axes, sizes, strict=True)]
+    return B.shrink(found, ((0, found.shape[0]), (0, found.shape[1]), *inner))
+
+
+def _phase_weights(weight: UOp, shape: Shape, axes: list[_Axis]) -> UOp:
+    """(group, phase.., channel) by (output, tap..): the taps that each phase meets, or zeros."""
+    outputs, channels, *window = weight.shape
+    groups, space = shape.groups, len(axes)
+    flipped = B.flip(weight, tuple(range(2, 2 + space)))
+    borders = []
+    for a, k, (pad, _) in zip(axes, window, shape.pads, strict=True):
+        low = a.stride + pad - a.early - k - a.stride * a.lowest
+        borders.append((low, a.taps * a.stride - k - low))
+    found = _bordered(flipped, 2, borders)
+    lead = (groups, outputs // groups, channels)
+    found = B.reshape(found, (*lead, *[n for a in axes for n in (a.taps, a.stride)]))
+    found = B.flip(found, tuple(range(4, 4 + 2 * space, 2)))
+    found = _first(found, (*lead, *[n for a in axes for n in (a.taps, a.phases)]))
+    pairs = range(3, 3 + 2 * space)
+    found = B.permute(found, (0, *pairs[1::2], 2, 1, *pairs[::2]))
+    rows = groups * prod([a.phases for a in axes]) * channels
+    return B.reshape(found, (rows, outputs // groups, *[a.taps for a in axes]))
+
+
+def _bordered(x: UOp, lead: int, borders: list[tuple[int, int]]) -> UOp:
+    """Zeros around the axes after the first ones; a border below 0 is cut off."""
+    rest = [(0, n) for n in x.shape[:lead]]
+    sides = zip(x.shape[lead:], borders, strict=True)
+    x = B.shrink(x, (*rest, *[(min(n, max(0, -a)), max(0, n - max(0, -b))) for n, (a, b) in sides]))
+    return B.pad(x, (*[(0, 0)] * lead, *[(max(0, a), max(0, b)) for a, b in borders]))
+
+
+def _turned(weight: UOp, groups: int) -> UOp:
+    """A weight whose inputs and outputs change places, per group, and whose windows are flipped."""
+    outputs, depth, *kernel = weight.shape
+    rest = range(3, 3 + len(kernel))
+    found = B.reshape(weight, (groups, outputs // groups, depth, *kernel))
+    found = B.reshape(
+        B.permute(found, (0, 2, 1, *rest)), (groups * depth, outputs // groups, *kernel)
+    )
+    return B.flip(found, tuple(range(2, 2 + len(kernel))))
+
+
+def _spread(x: UOp, strides: tuple[int, ...]) -> UOp:
+    """stride - 1 zeros between the elements of the last axes."""
+    if max(strides) == 1:
+        return x
+    space = len(strides)
+    lead, inner = x.shape[:-space], x.shape[-space:]
+    split = [m for n in inner for m in (n, 1)]
+    pads = [p for s in strides for p in ((0, 0), (0, s - 1))]
+    x = B.pad(B.reshape(x, (*lead, *split)), (*[(0, 0)] * len(lead), *pads))
+    x = B.reshape(x, (*lead, *[n * s for n, s in zip(inner, strides, strict=True)]))
+    return _first(x, (*lead, *[(n - 1) * s + 1 for n, s in zip(inner, strides, strict=True)]))
