@@ -158,10 +158,11 @@ def _lone_axes(view: UOp) -> tuple[UOp, dict[int, int]]:
 def _overlaps(view: UOp) -> bool:
     """Whether a view shows elements of memory more than once, beside those that repeat as such."""
     shown = view.src[0] if view.op == O.EXPAND else view
-    size = prod(shown.shape)
+    size, repeats = prod(shown.shape), False
     while shown.op in O.MOVEMENT:
+        repeats = repeats or shown.op == O.EXPAND
         shown = shown.src[0]
-    return size > prod(shown.shape)
+    return repeats and size > prod(shown.shape)
 
 
 def _chain(view: UOp) -> list[UOp]:

@@ -24,6 +24,7 @@ from svod.ir.node import UOp, elements
 from svod.ir.scan import outer_order
 from svod.ir.symbolic import ZERO
 from svod.schedule.attention import Whole
+from svod.schedule.phases import interleaves, product_below
 from svod.schedule.views import (
     MAX_STACKED,
     Indices,
@@ -213,6 +214,9 @@ class _Decision:
         """Whether a value is stored, for what it costs or for what a kernel cannot hold."""
         if is_one_hot(node):
             return False
+        product = product_below(node)
+        if product is not None and any(interleaves(product, i) for _, i, _ in uses):
+            return True
         work = self.work.of[node]
         size = elements(node.shape)
         counts = [_evaluations(nest) for _, _, nest in uses]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
 from svod.ir import build as B
+from svod.schedule.operands import TILING_DEVICES
 from svod.tensor.convolution_graph import Shape, convolution, transposed
-from svod.tensor.core import Core, integer, nodes_of, numbers, wrap
+from svod.tensor.core import Core, default_device, integer, nodes_of, numbers, wrap
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -66,11 +67,17 @@ def convolve(
     pads = _padding(padding, kernel, dilations, strides)
     if min(min(p) for p in pads) < 0:
         raise ShapeError(f"padding must be 0 or more, not {pads}")
-    found = convolution(node, kernel_node, Shape(tuple(pads), strides, dilations, groups))
+    shape = Shape(tuple(pads), strides, dilations, groups, _joins_phases(device))
+    found = convolution(node, kernel_node, shape)
     result = wrap(found, device)
     if bias is not None:
         result = result + bias.reshape([1, -1, *[1] * space])
     return result.squeeze(0) if is_single else result
+
+
+def _joins_phases(device: str | None) -> bool:
+    """Whether one kernel that multiplies zeros too is faster than some that do not."""
+    return (device or default_device()).partition(":")[0] in TILING_DEVICES
 
 
 def convolve_transposed(
@@ -109,7 +116,8 @@ def convolve_transposed(
     sizes = tuple([(n - 1) * s + d * (k - 1) + 1 - 2 * p + e for n, k, s, d, p, e in each])
     if min(sizes) < 1:
         raise ShapeError(f"conv_transpose of {x.shape} with {weight.shape} has no size: {sizes}")
-    shape = Shape(tuple([(p, p) for p in pads]), strides, dilations, groups)
+    borders = tuple([(p, p) for p in pads])
+    shape = Shape(borders, strides, dilations, groups, _joins_phases(device))
     result = wrap(transposed(node, kernel_node, shape, sizes), device)
     if bias is not None:
         result = result + bias.reshape([1, -1, *[1] * space])

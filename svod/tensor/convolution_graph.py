@@ -20,6 +20,8 @@ from svod.tensor.gradient import Mark, custom_rules, gradient, mark
 from svod.tensor.linear import multiply_sum
 from svod.tensor.pieces import tile
 
+MOST_ZEROS = 1.5  # times the wanted products that one kernel may make instead of several
+
 
 class Shape(NamedTuple):
     """How windows lie."""
@@ -28,6 +30,7 @@ class Shape(NamedTuple):
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     groups: int
+    is_whole: bool = False  # whether phases of a stride are one product in any case
 
 
 def _product(x: UOp, weight: UOp, shape: Shape) -> UOp:
@@ -175,11 +178,10 @@ class _Axis(NamedTuple):
     and the taps it meets are those of the outputs from ``i + lowest`` on."""
 
     stride: int
-    phases: int  # that meet any
     early: int
     lowest: int
-    taps: int
     count: int  # of each phase
+    met: tuple[range, ...]  # the taps of each phase, of outputs from the lowest on
 
     @staticmethod
     def of(window: int, pad: int, stride: int, size: int) -> _Axis:
@@ -187,54 +189,107 @@ class _Axis(NamedTuple):
         found = []
         for early in {0, pad % stride}:
             ahead = pad - early
-            met = [range((r + ahead) % stride, window, stride) for r in range(stride)]
-            places = [(r + ahead - k) // stride for r in range(stride) for k in met[r]]
-            phases = window if window < stride and early == pad % stride else stride
-            taps, count = max(places) - min(places) + 1, -(-(size + early) // stride)
-            found.append((taps, early, _Axis(stride, phases, early, min(places), taps, count)))
+            taps = [range((r + ahead) % stride, window, stride) for r in range(stride)]
+            places = [[(r + ahead - k) // stride for k in taps[r]] for r in range(stride)]
+            lowest = min(map(min, filter(None, places)))
+            met = tuple(
+                [range(p[-1] - lowest, p[0] - lowest + 1) if p else range(0) for p in places]
+            )
+            axis = _Axis(stride, early, lowest, -(-(size + early) // stride), met)
+            found.append((axis.taps, early, axis))
         return min(found)[-1]
+
+    @property
+    def taps(self) -> int:
+        return max([m.stop for m in self.met])
+
+    @property
+    def phases(self) -> int:
+        """Those after the last that meets any are zeros."""
+        return max([r for r, m in enumerate(self.met) if m]) + 1
+
+
+Part = tuple[range, range]  # phases of an axis and taps of theirs
 
 
 def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
-    """Under a stride: one convolution whose channels are those of all phases."""
+    """Under a stride: convolutions by the taps of each phase. Or one, whose channels are those of
+    all phases, where few of their taps are zeros or another kernel costs more than those."""
     groups, space = shape.groups, len(sizes)
     each = zip(weight.shape[2:], shape.pads, shape.strides, sizes, strict=True)
     axes = [_Axis.of(k, a, s, n) for k, (a, _), s, n in each]
-    places = list(zip(axes, x.shape[2:], strict=True))
-    x = _bordered(x, 2, [(-a.lowest, a.count + a.lowest + a.taps - 1 - n) for a, n in places])
-    channels, phases = weight.shape[1], [a.phases for a in axes]
-    taps = _phase_weights(weight, shape, axes)
+    taps = _phase_taps(weight, shape, axes)
+    batch, channels = x.shape[0], weight.shape[1]
     ones = (1,) * space
-    found = _product(x, taps, Shape(((0, 0),) * space, ones, ones, groups))
-    found = B.reshape(found, (x.shape[0], groups, *phases, channels, *found.shape[2:]))
-    between = [p for i in range(space) for p in (3 + space + i, 2 + i)]
-    found = B.permute(found, (0, 1, 2 + space, *between))
-    missing = [(0, n) for a in axes for n in (0, a.stride - a.phases)]
-    found = B.pad(found, ((0, 0), (0, 0), (0, 0), *missing))
+    inner = Shape(((0, 0),) * space, ones, ones, groups)
+
+    def product(parts: tuple[Part, ...]) -> UOp:
+        """(n, group, channel, count.., phase..)"""
+        phases, counts = [len(p) for p, _ in parts], [a.count for a in axes]
+        if not all(met for _, met in parts):
+            return B.full((batch, groups, channels, *counts, *phases), 0, x.dtype)
+        borders = []
+        for a, n, (_, met) in zip(axes, x.shape[2:], parts, strict=True):
+            first, last = a.lowest + met.start, a.lowest + met.stop - 1
+            borders.append((-first, a.count + last - n))
+        found = _product(_bordered(x, 2, borders), _taken(taps, parts, groups), inner)
+        found = B.reshape(found, (batch, groups, *phases, channels, *counts))
+        order = (0, 1, 2 + space, *range(3 + space, 3 + 2 * space), *range(2, 2 + space))
+        return B.permute(found, order)
+
+    def joined(first: tuple[Part, ...]) -> UOp:
+        """All phases that begin with these, side by side."""
+        at = len(first)
+        if at == space:
+            return product(first)
+        each = [(range(r, r + 1), axes[at].met[r]) for r in range(axes[at].phases)]
+        return B.cat([joined((*first, part)) for part in each], 3 + space + at)
+
+    if shape.is_whole or _is_dense(axes):
+        found = product(tuple([(range(a.phases), range(a.taps)) for a in axes]))
+    else:
+        found = joined(())
+    missing = [(0, a.stride - a.phases) for a in axes]
+    found = B.pad(found, (*[(0, 0)] * (3 + space), *missing))
+    between = [p for i in range(space) for p in (3 + i, 3 + space + i)]
+    found = B.permute(found, (0, 1, 2, *between))
     whole = [a.count * a.stride for a in axes]
-    found = B.reshape(found, (x.shape[0], groups * channels, *whole))
-    inner = [(a.early, a.early + n) for a, n in zip(axes, sizes, strict=True)]
-    return B.shrink(found, ((0, found.shape[0]), (0, found.shape[1]), *inner))
+    found = B.reshape(found, (batch, groups * channels, *whole))
+    middle = [(a.early, a.early + n) for a, n in zip(axes, sizes, strict=True)]
+    return B.shrink(found, ((0, batch), (0, groups * channels), *middle))
 
 
-def _phase_weights(weight: UOp, shape: Shape, axes: list[_Axis]) -> UOp:
-    """(group, phase.., channel) by (output, tap..): the taps that each phase meets, or zeros."""
-    outputs, channels, *window = weight.shape
-    groups, space = shape.groups, len(axes)
+def _is_dense(axes: list[_Axis]) -> bool:
+    """Whether one product for all phases multiplies few zeros."""
+    wanted = prod([sum(map(len, a.met)) for a in axes])
+    return prod([a.phases * a.taps for a in axes]) <= MOST_ZEROS * wanted
+
+
+def _phase_taps(weight: UOp, shape: Shape, axes: list[_Axis]) -> UOp:
+    """A weight as (output, channel, tap, phase, ..): what each phase meets, or zeros."""
+    space = len(axes)
     flipped = B.flip(weight, tuple(range(2, 2 + space)))
     borders = []
-    for a, k, (pad, _) in zip(axes, window, shape.pads, strict=True):
+    for a, k, (pad, _) in zip(axes, weight.shape[2:], shape.pads, strict=True):
         low = a.stride + pad - a.early - k - a.stride * a.lowest
         borders.append((low, a.taps * a.stride - k - low))
     found = _bordered(flipped, 2, borders)
-    lead = (groups, outputs // groups, channels)
-    found = B.reshape(found, (*lead, *[n for a in axes for n in (a.taps, a.stride)]))
-    found = B.flip(found, tuple(range(4, 4 + 2 * space, 2)))
-    found = _first(found, (*lead, *[n for a in axes for n in (a.taps, a.phases)]))
-    pairs = range(3, 3 + 2 * space)
-    found = B.permute(found, (0, *pairs[1::2], 2, 1, *pairs[::2]))
-    rows = groups * prod([a.phases for a in axes]) * channels
-    return B.reshape(found, (rows, outputs // groups, *[a.taps for a in axes]))
+    pairs = [n for a in axes for n in (a.taps, a.stride)]
+    found = B.reshape(found, (*weight.shape[:2], *pairs))
+    return B.flip(found, tuple(range(3, 3 + 2 * space, 2)))
+
+
+def _taken(taps: UOp, parts: tuple[Part, ...], groups: int) -> UOp:
+    """Some taps of some phases as a weight: (group, phase.., channel) by (output, tap..)."""
+    outputs, channels, *_ = taps.shape
+    cuts = [(r.start, r.stop) for phases, met in parts for r in (met, phases)]
+    found = B.shrink(taps, ((0, outputs), (0, channels), *cuts))
+    pairs = found.shape[2:]
+    found = B.reshape(found, (groups, outputs // groups, channels, *pairs))
+    places = range(3, 3 + len(pairs))
+    found = B.permute(found, (0, *places[1::2], 2, 1, *places[::2]))
+    rows = groups * prod(pairs[1::2]) * channels
+    return B.reshape(found, (rows, outputs // groups, *pairs[::2]))
 
 
 def _bordered(x: UOp, lead: int, borders: list[tuple[int, int]]) -> UOp:

@@ -11,6 +11,7 @@ import svod
 from svod import Tensor
 from svod.tensor.realize import prepare
 from tests.gpu.test_matmul import check, operands
+from tests.tensor.test_transposed_convolutions import spread_out
 
 
 class Case(NamedTuple):
@@ -166,3 +167,43 @@ def test_gradients_beside_numbers_that_are_not_finite() -> None:
     assert w.grad is not None
     taps = np.isfinite(w.grad.numpy().astype(np.float32)).all((0, 1))
     assert taps[:, 0].all() and not taps[:, 1:].any()
+
+
+TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "doubling": ((8, 64, 28, 28), (64, 64, 4, 4), {"stride": 2, "padding": 1}),
+    "odd window": ((8, 128, 15, 17), (128, 64, 3, 3), {"stride": 2, "padding": 1}),
+    "one more": ((8, 64, 14, 28), (64, 96, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    "without overlap": ((8, 64, 28, 28), (64, 64, 2, 2), {"stride": 2}),
+    "three": ((4, 64, 21, 20), (64, 64, 5, 5), {"stride": 3, "padding": 2}),
+    "plain": ((8, 64, 28, 28), (64, 72, 3, 3), {"padding": 1}),
+    "dilation": ((4, 64, 20, 20), (64, 64, 3, 3), {"stride": 2, "dilation": 3, "padding": 1}),
+    "groups": ((4, 128, 28, 28), (128, 64, 4, 4), {"stride": 2, "padding": 1, "groups": 2}),
+    "a line": ((8, 64, 501), (64, 128, 8), {"stride": 4, "padding": 2}),
+    "space": ((2, 64, 7, 8, 8), (64, 64, 4, 4, 4), {"stride": 2, "padding": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_transposed(name: str, kind: str) -> None:
+    """Values, and the gradients of both operands, with a bias after it."""
+    image, kernel, options = TRANSPOSED[name]
+    a, b = operands(kind, image, kernel)
+    x, w = (Tensor(t).realize().requires_grad_() for t in (a, b))
+    (bias,) = operands(kind, (kernel[1] * options.get("groups", 1),))
+    run = {3: Tensor.conv_transpose1d, 4: Tensor.conv_transpose2d, 5: Tensor.conv_transpose3d}
+    y = run[len(image)](x, w, Tensor(bias).realize(), **options)
+    wide = [t.astype(np.float64) for t in (a, b, bias)]
+    wanted = spread_out(wide[0], wide[1], options)
+    check(y, wanted + wide[2].reshape(-1, *[1] * (len(image) - 2)), kind)
+    (g,) = operands(kind, y.shape)
+    y.backward(Tensor(g).realize())
+    rng = np.random.default_rng(8)
+    for own, sizes, is_image in ((x, image, True), (w, kernel, False)):
+        assert own.grad is not None
+        moved = rng.standard_normal(sizes)
+        pair = (moved, wide[1]) if is_image else (wide[0], moved)
+        along = spread_out(*pair, options) * g.astype(np.float64)
+        found = own.grad.numpy().astype(np.float64) * moved
+        spread = np.sqrt((found**2).sum())
+        assert abs(along.sum() - found.sum()) < (2e-2 if kind == "bfloat16" else 1e-4) * spread

@@ -63,7 +63,9 @@ def spread_out(x: Any, w: Any, options: dict[str, Any]) -> Any:
     for tap in product(*map(range, w.shape[3:])):
         places = zip(tap, apart, x.shape[3:], steps, strict=True)
         cut = tuple([slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in places])
-        found[(..., *cut)] += np.einsum("ngi...,gio->ngo...", x, w[(..., *tap)])
+        found[(..., *cut)] += np.einsum(
+            "ngi...,gio->ngo...", x, w[(..., *tap)], optimize=x.dtype.kind == "f"
+        )
     found = found.reshape(len(x), -1, *whole)
     return found[(..., *[slice(p, n - p) for p, n in zip(pads, whole, strict=True)])]
 
