@@ -232,6 +232,11 @@ class Emulator:
 
     _zext = _sext = _trunc = _bitcast = _inttoptr = _fpext = _fptrunc = _sitofp = _convert
 
+    def _freeze(self, text: str) -> Array:
+        kind, x = re.match(rf"freeze ({_KIND}) ({_TERM})$", text).groups()  # type: ignore[union-attr]
+        found: Array = self._term(kind, x)
+        return found
+
     def _ptrtoint(self, text: str) -> Array:
         assert "@dynamic_shared" in text
         return np.full(self.threads, 16, np.uint32)
