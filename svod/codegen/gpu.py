@@ -34,6 +34,7 @@ from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_boxes import optimize_boxes, strided_outputs
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
+from svod.optimize.gpu_windows import optimize_windows
 from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
 from svod.schedule.rangeify import rangeify
@@ -110,7 +111,9 @@ def takes_whole(body: UOp, machine: GpuMachine) -> bool:
     plain = merge_adjacent(renumber(rangeify(body)))
     if optimize_attention(plain, machine.has_wgmma, []) is not None:
         return True
-    return optimize_boxes(plain, machine, []) is not None
+    if optimize_boxes(plain, machine, []) is not None:
+        return True
+    return optimize_windows(plain, machine, []) is not None
 
 
 def lower_gpu(

@@ -19,6 +19,7 @@ from svod.optimize.gpu_outputs import spread_outputs
 from svod.optimize.gpu_rows import shared_reduction
 from svod.optimize.gpu_scan import optimize_scan
 from svod.optimize.gpu_tile import optimize_tile
+from svod.optimize.gpu_windows import optimize_windows
 from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
 
@@ -33,6 +34,8 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
             planned = optimize_boxes(sink, machine, applied)
         if planned is None:
             planned = optimize_tile(sink, machine, applied)
+        if planned is None:
+            planned = optimize_windows(sink, machine, applied)
         if planned is None:
             planned = optimize_scan(sink, machine, applied)
         if planned is None:

@@ -328,7 +328,7 @@ def _axes(load: UOp, own: list[UOp], summed: list[UOp]) -> tuple[int, list[BoxAx
     terms, constant = terms_of(index.src[1])
     if any(r.op != O.RANGE or step < 1 for r, step in terms.items()):
         return None
-    bounds = _bounds(index.src[2]) if len(index.src) > 2 else {}
+    bounds = bounds_of(index.src[2]) if len(index.src) > 2 else {}
     if bounds is None:
         return None
     left = dict(terms)
@@ -384,7 +384,7 @@ def _distance(one: int, other: int) -> int:
     return max(one, other) // gcd(one, other)
 
 
-def _bounds(
+def bounds_of(
     gate: UOp,
 ) -> dict[tuple[tuple[UOp, int], ...], tuple[int | None, int | None]] | None:
     """The sums of loops that a gate bounds, each with its least value and the first past it."""

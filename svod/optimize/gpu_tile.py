@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import prod
+from math import isqrt, prod
 from typing import TypeAlias
 
 from svod.dtype import types as dt
@@ -58,6 +58,11 @@ class TileShape:
     @property
     def is_mma(self) -> bool:
         return self.kind.startswith("mma")
+
+    @property
+    def side(self) -> int:
+        """Of the square of sums that a thread has on the ordinary units."""
+        return isqrt(self.rows * self.columns // THREADS)
 
 
 @dataclass(slots=True)
@@ -152,12 +157,28 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
         Opt("TILE", found.n[-1].arg.id, shape.columns),
         Opt("TC" if kind != "fma" else "STAGE", found.k[-1].arg.id, shape.depth),
     ]
+    return flat_stores(end, found, tile, shape, (m_start, n_start), values, threads, rounds)
+
+
+def flat_stores(
+    end: UOp,
+    found: Contraction,
+    tile: UOp,
+    shape: TileShape,
+    starts: tuple[UOp, UOp],
+    values: dict[UOp, UOp],
+    threads: int = THREADS,
+    rounds: UOp = ZERO,
+) -> UOp:
+    """The stores of a tile whose rows and columns are numbers of all of theirs, from ``starts``
+    on; ``values`` are the places along other axes."""
     index, last = end.src[0].src[0], found.n[-1]
+    rows, columns = (prod(map(extent, axes)) for axes in (found.m, found.n))
     lanes = store_lanes(index, last, shape)
     joins = lanes == 2 and joins_quads(index, last, shape)
 
     def locate(piece: Piece) -> tuple[dict[UOp, UOp], UOp]:
-        place_m, place_n = add(m_start, piece.m), add(n_start, piece.n)
+        place_m, place_n = add(starts[0], piece.m), add(starts[1], piece.n)
         gate = and_(lt(place_m, rows), lt(place_n, columns))
         places = unflatten(place_m, found.m) | unflatten(place_n, found.n) | values
         if lanes > 1:  # they do not leave the last axis
@@ -399,8 +420,10 @@ def choose_shape(
     many of some rows and columns there are."""
     processors = machine.multiprocessors
     if kind == "fma":
-        side = 128 if tiles(128, 128) >= processors else 64
-        return TileShape("fma", side, side, 16)
+        rows, columns = min([(128, 128), (64, 256)], key=lambda sides: tiles(*sides))
+        if tiles(rows, columns) < processors:
+            rows = columns = 64
+        return TileShape("fma", rows, columns, 16)
     best: tuple[float, int, int] = (0.0, 64, 2)
     widths = {256: 1.0, 128: 0.85, 64: 0.6}  # and how fast one is
     if kind.startswith("wgmma.e") or (is_turned and kind.startswith("mma")):
@@ -465,9 +488,10 @@ def output_pieces(shape: TileShape, lanes: int, threads: int = THREADS) -> Itera
                 yield Piece(m, n, lane, number, (place // 4, place % 4))
         return
     if shape.kind == "fma":
-        side = shape.rows // 16  # of a thread's sums
-        first_m = add(mul(idiv(warp, 2), shape.rows // 4), mul(idiv(inside, 8), 4))
-        first_n = add(mul(mod(warp, 2), shape.columns // 2), mul(mod(inside, 8), 4))
+        side = shape.side
+        across = shape.columns // (8 * side)  # warps beside each other
+        first_m = add(mul(idiv(warp, across), 4 * side), mul(idiv(inside, 8), 4))
+        first_n = add(mul(mod(warp, across), 8 * side), mul(mod(inside, 8), 4))
         for row in range(side):
             for column in range(0, side, lanes):
                 m = add(first_m, num(row % 4 + row // 4 * 16))

@@ -67,12 +67,14 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
 
 
 class _Base:
-    """A value below the views of a factor, and which of its axes is the channels."""
+    """A value below the views of a factor, and which of its axes is the channels that are to be
+    last; None where it stays as it is."""
 
-    def __init__(self, node: UOp, axis: int) -> None:
+    def __init__(self, node: UOp, axis: int | None) -> None:
         self.node, self.axis = node, axis
         count = len(node.shape)
-        self.order = (*[a for a in range(count) if a != axis], axis)
+        last = () if axis is None else (axis,)
+        self.order = (*[a for a in range(count) if a != axis], *last)
         self.back = tuple([self.order.index(a) for a in range(count)])
 
     def moved(self, turned: UOp) -> UOp:
@@ -81,13 +83,19 @@ class _Base:
 
     def stored(self, value: UOp) -> UOp:
         """A value like this one from memory in which channels are last."""
-        if self._is_last(value):
+        if self._is_there(value) if self.axis is None else self._is_last(value, self.axis):
             return value
         turned = make(O.PERMUTE, value.dtype, (value,), self.order)
         return self.moved(make(O.CONTIGUOUS, value.dtype, (turned,)))
 
-    def _is_last(self, value: UOp) -> bool:
-        """Whether memory holds a value so already."""
+    def _is_there(self, value: UOp) -> bool:
+        """Whether memory holds a value, in its own order or in another."""
+        while value.op in _ORDERS:
+            value = value.src[0]
+        return value.op in (*_MEMORY, O.CONTIGUOUS)
+
+    def _is_last(self, value: UOp, axis: int) -> bool:
+        """Whether memory holds a value with this axis last."""
         places = output_indices(value.shape)
         while value.op in _ORDERS:
             places = source_indices(value, places)[0]
@@ -95,7 +103,7 @@ class _Base:
         if value.op not in (*_MEMORY, O.CONTIGUOUS) or not places:
             return False
         terms, _ = terms_of(places[-1])
-        return terms.get(axis_range(self.axis, self.node.shape[self.axis])) == 1
+        return terms.get(axis_range(axis, self.node.shape[axis])) == 1
 
 
 def _is_memory(node: UOp) -> bool:
@@ -113,13 +121,27 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:
     if not factors or prod(factors[0].shape) < MIN_WORK:
         return
     views = [narrow_view(f) for f in factors]
-    if any(view.dtype not in KINDS for view in views):
+    is_wide = all(view.dtype is dt.float32 for view in views)
+    if not is_wide and any(view.dtype not in KINDS for view in views):
         return
-    if not any(map(_overlaps, views)):
+    overlap = list(map(_overlaps, views))
+    if not any(overlap):
         return
     (first, rows), (second, columns) = map(_lone_axes, views)
     shape, summed = node.src[0].shape, set(node.arg.axes)
     shared = [a for a in rows if a in columns and a in summed]
+    if is_wide and not all(overlap) and shared:
+        # Ordinary units read windows in any order; channels of the weight must be neighbours.
+        channels = max(shared, key=lambda a: shape[a])
+        one, other = rows[channels], columns[channels]
+        yield (
+            _Base(first, None if overlap[0] else one),
+            _Base(second, None if overlap[1] else other),
+            -1,
+        )
+        yield _Base(first, one), _Base(second, other), -1
+    if is_wide:
+        return
     choices = []
     if shared:
         channels = max(shared, key=lambda a: shape[a])

@@ -22,6 +22,8 @@ from svod.tensor.pieces import tile
 
 MOST_ZEROS = 1.5  # times the wanted products that one kernel may make instead of several
 
+WHOLE = 8  # outputs that are stored at once
+
 
 class Shape(NamedTuple):
     """How windows lie."""
@@ -218,6 +220,8 @@ def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp
     groups, space = shape.groups, len(sizes)
     each = zip(weight.shape[2:], shape.pads, shape.strides, sizes, strict=True)
     axes = [_Axis.of(k, a, s, n) for k, (a, _), s, n in each]
+    if shape.is_whole:  # rows of a product that is stored begin at multiples of sixteen bytes
+        axes[-1] = axes[-1]._replace(count=-(-axes[-1].count // WHOLE) * WHOLE)
     taps = _phase_taps(weight, shape, axes)
     batch, channels = x.shape[0], weight.shape[1]
     ones = (1,) * space

@@ -57,6 +57,13 @@ class Emulator:
         self.lines = [line.strip() for line in lines if line.strip()]
         self.labels = {line[:-1]: i for i, line in enumerate(self.lines) if line.endswith(":")}
         self.conflicts = 0
+        self.arrays: dict[str, int] = {}  # of the module, and where they begin in shared memory
+        place = 16
+        for name, count, kind in re.findall(
+            r"^(@\w+) = internal addrspace\(3\) global \[(\d+) x (\w+)\]", source, re.MULTILINE
+        ):
+            self.arrays[name] = place
+            place += -(-int(count) * np.dtype(INTEGERS[kind]).itemsize // 16) * 16
 
     def run(self, grid: tuple[int, int, int]) -> None:
         for z in range(grid[2]):
@@ -148,6 +155,8 @@ class Emulator:
         shape = (self.threads,) if lanes == 1 else (self.threads, lanes)
         if text.startswith("%p"):
             return np.full(shape, int(text[2:]) << SLOT, np.uint64)
+        if text in self.arrays:
+            return np.full(shape, self.arrays[text], np.uint64)
         if text.startswith("splat"):
             text = text[:-1].split()[-1]
         if text in ("poison", "zeroinitializer", "false"):
@@ -313,13 +322,22 @@ class Emulator:
             rf"load ({_KIND}), ptr addrspace\((\d)\) ({_TERM}), align (\d+)", text
         ).groups()
         dtype, lanes = self._dtype(kind)
-        assert space == "1"
         size = np.dtype(dtype).itemsize * lanes
+        if space == "3":
+            return self._load_shared(self._term("ptr", pointer), dtype, size, int(align))
         found = np.zeros((self.threads, size), np.uint8)
         for slot, chosen, places in self._global(self._term("ptr", pointer), size, int(align)):
             found[chosen] = self.memory[slot][places]
         value = found.view(dtype)
         return value[:, 0] if lanes == 1 else value
+
+    def _load_shared(self, address: Array, dtype: Any, size: int, align: int) -> Array:
+        assert not (address % np.uint64(align)).any()
+        places = address.astype(np.int64)[:, None] + np.arange(size)
+        self._may_read(places)
+        self.read[places] = self.epoch
+        value = self.shared[places].view(dtype)
+        return value[:, 0] if size == np.dtype(dtype).itemsize else value
 
     def _store(self, text: str) -> None:
         kind, value, space, pointer, align = re.match(  # type: ignore[union-attr]

@@ -31,6 +31,7 @@ from svod.tensor.core import wrap
 from tests.fuzz.programs import make_program, tensors
 
 ARCH = architecture((9, 0))
+MACHINE = GpuMachine()
 ASSEMBLER = shutil.which("ptxas")
 
 
@@ -39,18 +40,19 @@ def stored(*shape: int, dtype: dt.DType = dt.float32) -> Tensor:
     return wrap(B.view_as(B.new_buffer(prod(shape), dtype, "CUDA"), shape), "CUDA")
 
 
-def bodies(*results: Tensor) -> list[UOp]:
+def bodies(*results: Tensor, machine: GpuMachine = MACHINE) -> list[UOp]:
     """The kernels that compute these."""
     roots = [make(O.CONTIGUOUS, t.uop.dtype, (t.uop,)) for t in results if 0 not in t.shape]
     found = normalization(make(O.SINK, dt.void, tuple(roots)), "test")
-    takes = partial(takes_whole, machine=GpuMachine())
+    takes = partial(takes_whole, machine=machine)
     made = pre_schedule(found, "CUDA", False, "", lambda device: takes)
     items = restored(made, found).items
     return [i.body for i in items if i.body.op == O.SINK]
 
 
-def kernels(*results: Tensor) -> list[GpuKernel]:
-    return [generate_gpu(body, GpuMachine()) for body in dict.fromkeys(bodies(*results))]
+def kernels(*results: Tensor, machine: GpuMachine = MACHINE) -> list[GpuKernel]:
+    found = dict.fromkeys(bodies(*results, machine=machine))
+    return [generate_gpu(body, machine) for body in found]
 
 
 def ptx(code: GpuKernel, aligned: bool = True) -> str:

@@ -5,6 +5,7 @@ There are two buffers in shared memory; while one is used, the next is on its wa
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import TYPE_CHECKING
 
 from svod.codegen.render.panels import place_of
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from svod.codegen.render.nvptx import NvptxRenderer
 
 PAD = 4  # floats after each row of a buffer, against bank conflicts
-_GLOBAL, _SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
+GLOBAL, _SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
 
 
 class Fma:
@@ -39,11 +40,13 @@ class Fma:
         self.places = [self._places(o) for o in (self.a, self.b)]
         lane = self.i32(f"and i32 {self.thread}, 31")
         warp = self.i32(f"lshr i32 {self.thread}, 5")
-        down, right = self.i32(f"lshr i32 {warp}, 1"), self.i32(f"and i32 {warp}, 1")
+        self.side = isqrt(self.a.tile * self.b.tile // THREADS)
+        across = self.b.tile // (8 * self.side)  # warps beside each other, a power of two
+        right = self.i32(f"and i32 {warp}, {across - 1}")
+        down = self.i32(f"udiv i32 {warp}, {across}")
         above, left = self.i32(f"lshr i32 {lane}, 3"), self.i32(f"and i32 {lane}, 7")
-        self.side = self.a.tile // 16
-        row = self._sum_of((down, self.a.tile // 4), (above, 4))
-        column = self._sum_of((right, self.b.tile // 2), (left, 4))
+        row = self._sum_of((down, 4 * self.side), (above, 4))
+        column = self._sum_of((right, 8 * self.side), (left, 4))
         self._put(self._fetch("0"), "0")
         r.barrier()
         loop = CountedLoop(r, self.steps, ["0.0"] * (self.side * self.side))
@@ -79,11 +82,11 @@ class Fma:
         """Per access of a thread: row or column, depth, offset of the element, its test."""
         width = 4 if o.wide else 1
         found = []
+        inner = self.step // width if o.along_depth else o.tile // width
+        low = self.i32(f"mul i32 {self.i32(f'urem i32 {self.thread}, {inner}')}, {width}")
+        first = self.i32(f"udiv i32 {self.thread}, {inner}")
         for i in range(o.tile * self.step // (width * THREADS)):
-            c = self.i32(f"add i32 {self.thread}, {i * THREADS}")
-            inner = self.step // width if o.along_depth else o.tile // width
-            low = self.i32(f"mul i32 {self.i32(f'urem i32 {c}, {inner}')}, {width}")
-            high = self.i32(f"udiv i32 {c}, {inner}")
+            high = self.i32(f"add i32 {first}, {i * THREADS // inner}")
             outer, depth = (high, low) if o.along_depth else (low, high)
             found.append((outer, depth, self._origin(o, outer, depth), self._exists(o, outer)))
         return found
@@ -95,7 +98,6 @@ class Fma:
         found = []
         for o, places in zip((self.a, self.b), self.places, strict=True):
             shift = place_of(self.r, e(f"zext i32 {start} to i64"), o.depth)
-            kind = "<4 x float>" if o.wide else "float"
             values = []
             for _, depth, origin, exists in places:
                 k = e(f"add i32 {start}, {depth}")
@@ -103,13 +105,18 @@ class Fma:
                 if exists != "true":
                     test = e(f"and i1 {test}, {exists}")
                 offset = e(f"select i1 {test}, i64 {e(f'add i64 {origin}, {shift}')}, i64 0")
-                address = e(f"getelementptr float, {_GLOBAL} {o.memory}, i64 {offset}")
-                align = 16 if o.wide else 4
-                read = e(f"load {kind}, {_GLOBAL} {address}, align {align}, !invariant.load !0")
-                zero = "zeroinitializer" if o.wide else "0.0"
-                values.append(e(f"select i1 {test}, {kind} {read}, {kind} {zero}"))
+                address = e(f"getelementptr float, {GLOBAL} {o.memory}, i64 {offset}")
+                values.append(self._read(o, address, test))
             found.append(values)
         return found
+
+    def _read(self, o: Operand, address: str, test: str) -> str:
+        """What is at an address, or zeros."""
+        e = self.r._emit
+        kind, align = ("<4 x float>", 16) if o.wide else ("float", 4)
+        read = e(f"load {kind}, {GLOBAL} {address}, align {align}, !invariant.load !0")
+        zero = "zeroinitializer" if o.wide else "0.0"
+        return e(f"select i1 {test}, {kind} {read}, {kind} {zero}")
 
     def _put(self, fetched: list[list[str]], buffer: str) -> None:
         """What was fetched into one of the two buffers, depth first."""

@@ -22,6 +22,7 @@ from svod.codegen.render.llvm_types import memory_type, type_name, zero
 from svod.codegen.render.rare import behind_branches
 from svod.codegen.render.tiles import emit_tile
 from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
+from svod.codegen.render.windows import emit_windows
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -40,7 +41,7 @@ _STORES = {
     8: ("b64", "l", "i64", 1), 16: ("v4.b32", "r", "<4 x i32>", 4),
 }  # fmt: skip
 _FED: dict[str, type[Tma] | type[Boxes]] = {"tma": Tma, "boxes": Boxes}
-_TILES = {"attention": emit_attention, **dict.fromkeys(_FED, emit_fed)}
+_TILES = {"attention": emit_attention, "windows": emit_windows, **dict.fromkeys(_FED, emit_fed)}
 
 
 class NvptxRenderer(LLVMRenderer):

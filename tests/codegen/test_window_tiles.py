@@ -1,0 +1,79 @@
+"""Convolutions of float32 in tiles that read windows where they are, by the emulator."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from svod import Tensor
+from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.device.spec import derive_metadata
+from svod.optimize import gpu_windows
+from svod.optimize.gpu_machine import GpuMachine
+from svod.optimize.gpu_tile import is_tile
+from svod.schedule import channels
+from tests.codegen.gpu_emulator import Emulator
+from tests.codegen.test_nvptx import assemble, bodies, kernels, ptx, stored
+from tests.gpu.test_convolutions import Case, convolve, convolved
+
+CASES = {
+    "padded": Case((1, 32, 9, 11), (64, 32, 3, 3), padding=1),
+    "not padded": Case((1, 16, 12, 11), (70, 16, 3, 3)),
+    "stride": Case((2, 48, 9, 11), (40, 48, 3, 2), stride=2, padding=1),
+    "groups and dilation": Case((1, 64, 8, 9), (72, 32, 3, 3), padding=2, dilation=2, groups=2),
+    "a line": Case((2, 32, 70), (65, 32, 5), padding=2),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_windows, "MIN_WORK", 1)
+    monkeypatch.setattr(channels, "MIN_WORK", 1)
+
+
+def product(result: Tensor, processors: int) -> GpuKernel:
+    """The last kernel, for a GPU of so many multiprocessors."""
+    return generate_gpu(bodies(result)[-1], GpuMachine(multiprocessors=processors))
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("processors", [132, 1])
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, processors: int, aligned: bool) -> None:
+    case = CASES[name]
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in (case.image, case.kernel))
+    code = product(convolve(stored(*case.image), stored(*case.kernel), case), processors)
+    (tile,) = [n for n in code.kernel.toposort() if is_tile(n)]
+    assert tile.arg[1] == "windows"
+    assert tile.arg[2:4] in ([(64, 64)] if processors > 1 else [(64, 256), (128, 128)])
+    wanted = convolved(a, b, case)
+    found = np.full(wanted.shape, np.nan, np.float32)
+    last = b.transpose(0, *range(2, b.ndim), 1).copy()
+    emulator = Emulator(code.text(aligned).source, dict(enumerate((found, a, last))), code.threads)
+    x, y, z = (int(s.arg) for s in derive_metadata(code.kernel).global_size)
+    emulator.run((x, y, z))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_only_the_weight_is_moved(tmp_path: Path) -> None:
+    x, w = stored(32, 64, 56, 56), stored(64, 64, 3, 3)
+    first, second = kernels(x.conv2d(w, padding=1).relu())
+    assert first.name == "copy_64x3x3x64"
+    (tile,) = [n for n in second.kernel.toposort() if is_tile(n)]
+    assert tile.arg[2:4] == (64, 256)
+    said = assemble([ptx(second), ptx(second, aligned=False)], tmp_path)
+    spilled = [int(n) for n in re.findall(r"(\d+) bytes spill", said)]
+    assert max(spilled, default=0) <= 32  # two blocks share the registers
+
+
+def test_tensor_cores_take_float32_where_that_is_allowed() -> None:
+    """Then channels are last in both, as for narrower types."""
+    y = stored(32, 64, 56, 56).conv2d(stored(64, 64, 3, 3), padding=1)
+    codes = kernels(y, machine=GpuMachine(uses_tf32=True))
+    assert [code.name for code in codes][:2] == ["copy_32x56x56x64", "copy_64x3x3x64"]
+    (tile,) = [n for code in codes for n in code.kernel.toposort() if is_tile(n)]
+    assert tile.arg[1] == "boxes.tf32"
