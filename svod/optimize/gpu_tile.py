@@ -420,7 +420,7 @@ def choose_shape(
     many of some rows and columns there are."""
     processors = machine.multiprocessors
     if kind == "fma":
-        rows, columns = min([(128, 128), (64, 256)], key=lambda sides: tiles(*sides))
+        rows, columns = min([(128, 128), (64, 256), (256, 64)], key=lambda sides: tiles(*sides))
         if tiles(rows, columns) < processors:
             rows = columns = 64
         return TileShape("fma", rows, columns, 16)

@@ -14,7 +14,7 @@ from math import prod
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import ZERO, mul, terms_of
+from svod.ir.symbolic import ZERO, add, mul, terms_of
 from svod.optimize.contraction import Contraction, find_contraction
 from svod.optimize.gpu_boxes import bounds_of
 from svod.optimize.gpu_machine import GpuMachine
@@ -35,6 +35,7 @@ MIN_WORK = 1 << 22
 STEP = 16  # of the channels
 WIDE = 4  # elements of sixteen bytes
 MOST_APART = 4  # elements between neighbours of a row, of which a part is then read in vain
+LEAST_ROW = 16  # of such neighbours
 MOST_BATCH = 65535
 
 # What must hold of a row or column: the number of its own axis, or -1; what is added per step of
@@ -51,6 +52,7 @@ class _Windows:
     outer: Axes
     loops: tuple[int, ...]
     gates: tuple[Gate, ...]
+    moves: tuple[UOp, ...]  # what is added to each test by the place along other axes
     wide: bool
 
     def described(self) -> tuple[object, ...]:
@@ -90,7 +92,8 @@ def optimize_windows(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp 
         tuple(map(extent, order)), a.described(), b.described(),
     )  # fmt: skip
     bases = [replace_all(o.base, values) for o in (a, b)]
-    tile = make(O.BARRIER, dt.float32, (a.memory, b.memory, *bases, *starts), arg)
+    moves = [replace_all(m, values) for m in (*a.moves, *b.moves)]
+    tile = make(O.BARRIER, dt.float32, (a.memory, b.memory, *bases, *starts, *moves), arg)
     applied += [
         Opt("TILE", found.m[-1].arg.id, shape.rows),
         Opt("TILE", found.n[-1].arg.id, shape.columns),
@@ -131,25 +134,35 @@ def _operand(factor: UOp, own: list[UOp], order: list[UOp]) -> _Windows | None:
         return None
     outer = tuple([(extent(r), terms.get(r, 0)) for r in own])
     loops = tuple([terms.get(r, 0) for r in order])
-    gates = _gates(index, own, order)
-    if gates is None or not (loops[-1] == 1 or 0 < outer[-1][1] <= MOST_APART):
+    size, step = outer[-1]
+    if loops[-1] != 1 and not (0 < step <= MOST_APART and size >= LEAST_ROW):
         return None
+    tests = _gates(index, own, order)
+    if tests is None:
+        return None
+    gates, moves = tests
     base = replace_all(index.src[1], dict.fromkeys([*own, *order], ZERO))
     rest = [step for r, step in terms.items() if r is not order[-1]]
     wide = loops[-1] == 1 and all(step % WIDE == 0 for step in (constant, *rest))
-    return _Windows(index.src[0], base, outer, loops, gates, wide)
+    return _Windows(index.src[0], base, outer, loops, gates, moves, wide)
 
 
-def _gates(index: UOp, own: list[UOp], order: list[UOp]) -> tuple[Gate, ...] | None:
+def _gates(
+    index: UOp, own: list[UOp], order: list[UOp]
+) -> tuple[tuple[Gate, ...], tuple[UOp, ...]] | None:
+    """The tests of an access, and what other axes add to their sums."""
     bounds = bounds_of(index.src[2]) if len(index.src) > 2 else {}
-    found = []
+    found, moves = [], []
     for group, (low, high) in (bounds or {}).items():
         factors = dict(group)
         mine = [r for r in own if r in factors]
-        if len(mine) > 1 or any(r not in (*own, *order) for r in factors):
+        if len(mine) > 1:
             return None
-        if mine and factors[mine[0]] < 0:
-            return None
+        move = ZERO
+        for r, factor in group:
+            if r not in (*own, *order):
+                move = add(move, mul(r, factor))
+        moves.append(move)
         first = 0 if low is None else low
         most = sum([(extent(r) - 1) * factor for r, factor in group]) + 1
         last = most if high is None else high
@@ -157,4 +170,4 @@ def _gates(index: UOp, own: list[UOp], order: list[UOp]) -> tuple[Gate, ...] | N
         by_own = factors[mine[0]] if mine else 0
         by_loops = tuple([factors.get(r, 0) for r in order])
         found.append((place, (by_own, *by_loops), first, last - first))
-    return tuple(found)
+    return tuple(found), tuple(moves)

@@ -25,6 +25,7 @@ from svod.schedule.windows import MIN_WORK
 from svod.schedule.work import EFFECTS
 
 KINDS = (dt.bfloat16, dt.float16)
+WIDE_STEP = 16  # of float32 in a tile
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.AFTER})
 _ORDERS = frozenset({O.PERMUTE, O.RESHAPE})
 _WINDOWS = frozenset({O.PAD, O.SHRINK, O.EXPAND})  # and everything above them
@@ -156,6 +157,18 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:
         choices.append((taken, left, right, max(left, right) if is_one else -1))
     for _, left, right, last in sorted(choices):
         yield _Base(first, rows[left]), _Base(second, columns[right]), last
+
+
+def stepped_axes(node: UOp) -> list[int]:
+    """The summed axes along which tiles of a float32 product with windows go in steps, of which it
+    needs one: they are rows of both operands."""
+    views = [narrow_view(f) for f in product_factors(node)]
+    if not any(map(_overlaps, views)) or any(view.dtype is not dt.float32 for view in views):
+        return []
+    (_, rows), (_, columns) = map(_lone_axes, views)
+    shape = node.src[0].shape
+    shared = [a for a in node.arg.axes if a in rows and a in columns and shape[a] % WIDE_STEP == 0]
+    return shared if len(shared) < len(node.arg.axes) else []
 
 
 def _lone_axes(view: UOp) -> tuple[UOp, dict[int, int]]:

@@ -16,6 +16,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
+from svod.schedule.channels import stepped_axes
 from svod.schedule.down import DOWN_PIECES, sum_down
 from svod.schedule.operands import are_halves, moving_axes, tiled_factors, unmoved
 from svod.schedule.storage import is_one_hot
@@ -183,7 +184,9 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     if is_narrow:
         cuts = [(axis, _divisor(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
     else:
-        cuts = [(axis, _pieces(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
+        kept = stepped_axes(node)
+        axes = [axis for axis in sorted(node.arg.axes) if axis not in kept]
+        cuts = [(axis, _pieces(shape[axis], wanted)) for axis in axes]
     cuts = [(axis, pieces) for axis, pieces in cuts if wanted <= 2 * pieces <= 4 * wanted]
 
     def left(cut: tuple[int, int]) -> int:

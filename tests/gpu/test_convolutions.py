@@ -9,6 +9,7 @@ import pytest
 
 import svod
 from svod import Tensor
+from svod.base.knobs import knobs
 from svod.tensor.realize import prepare
 from tests.gpu.test_matmul import check, operands
 from tests.tensor.test_transposed_convolutions import spread_out
@@ -79,12 +80,25 @@ def run(result: Tensor) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float32"])
 def test_windows(kind: str, name: str) -> None:
     case = CASES[name]
     a, b = operands(kind, case.image, case.kernel)
     x, w = Tensor(a).realize(), Tensor(b).realize()
     check(convolve(x, w, case), convolved(a, b, case), kind)
+
+
+@pytest.mark.parametrize("name", ["padded", "stride", "groups"])
+def test_factors_of_eleven_bits(name: str) -> None:
+    """Where that is allowed, float32 goes to tensor cores too."""
+    case = CASES[name]
+    a, b = operands("float32", case.image, case.kernel)
+    x, w = Tensor(a).realize(), Tensor(b).realize()
+    with knobs.scope(tf32=True):
+        found = convolve(x, w, case).numpy()
+    wanted = convolved(a, b, case)
+    error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    assert 1e-5 < error < 2e-3
 
 
 @pytest.mark.parametrize("name", ["padded", "stride", "odd channels", "dilation"])
@@ -139,12 +153,13 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_gradients(name: str) -> None:
+@pytest.mark.parametrize("wanted_kind", ["bfloat16", "float32"])
+def test_gradients(wanted_kind: str, name: str) -> None:
     case = GRADIENTS[name]
     a, b = operands("bfloat16", case.image, case.kernel)
     found: list[list[Any]] = []
     for device in ("CUDA", "CPU"):
-        kind = svod.bfloat16 if device == "CUDA" else svod.float32
+        kind = getattr(svod, wanted_kind) if device == "CUDA" else svod.float32
         x, w = (Tensor(t, device=device).to(dtype=kind) for t in (a, b))
         x, w = x.detach().requires_grad_(), w.detach().requires_grad_()
         y = convolve(x, w, case)
@@ -153,7 +168,8 @@ def test_gradients(name: str) -> None:
         assert x.grad is not None and w.grad is not None
         found.append([t.numpy().astype(np.float64) for t in (x.grad, w.grad)])
     for ours, wanted in zip(*found, strict=True):
-        assert np.linalg.norm(ours - wanted) < 5e-3 * np.linalg.norm(wanted)
+        rounding = 5e-3 if wanted_kind == "bfloat16" else 1e-5
+        assert np.linalg.norm(ours - wanted) < rounding * np.linalg.norm(wanted)
 
 
 def test_gradients_beside_numbers_that_are_not_finite() -> None:

@@ -26,6 +26,7 @@ class Window:
     operand: Operand
     loops: tuple[int, ...]
     gates: tuple[Gate, ...]
+    moves: list[str]  # what is added to the sum of each, the same for all rows or columns
     sums: dict[str, list[str]]  # by row or column of this thread, before the taps are added
     origins: dict[str, str]  # of its first element
 
@@ -36,14 +37,16 @@ class WindowFma(Fma):
     def __init__(self, r: NvptxRenderer, node: UOp) -> None:
         rows, columns, step, m, n, self.counts, *described = node.arg[2:]
         values = [r._value(s) for s in node.src[2:]]
-        self.windows = []
+        self.windows: list[Window] = []
+        moves = values[4:]
         for which, (tile, limit) in enumerate(((rows, m), (columns, n))):
             outer, loops, gates, wide = described[which]
             operand = Operand(
                 r._memory(node.src[which]), values[which], values[2 + which], limit, tile, outer,
                 ((self.counts[-1], loops[-1]),), wide and r.aligned,
             )  # fmt: skip
-            self.windows.append(Window(operand, loops, gates, {}, {}))
+            here, moves = moves[: len(gates)], moves[len(gates) :]
+            self.windows.append(Window(operand, loops, gates, here, {}, {}))
         a, b = (w.operand for w in self.windows)
         super().__init__(r, a, b, prod(self.counts), step)
         if a.wide or b.wide:
@@ -67,10 +70,11 @@ class WindowFma(Fma):
                 total = e(f"add i64 {total}, {moved}")
                 places.insert(0, here)
             window.origins[outer] = total
-            window.sums[outer] = [
-                e(f"mul i32 {places[own]}, {factors[0]}") if own >= 0 else "0"
-                for own, factors, _, _ in window.gates
-            ]
+            window.sums[outer] = []
+            for (own, factors, _, _), move in zip(window.gates, window.moves, strict=True):
+                here = e(f"mul i32 {places[own]}, {factors[0]}") if own >= 0 else "0"
+                moved = e(f"trunc i64 {move} to i32")
+                window.sums[outer].append(e(f"add i32 {here}, {moved}"))
         return e(f"mul i64 {e(f'zext i32 {depth} to i64')}, {window.loops[-1]}")
 
     def _fetch(self, step: str) -> list[list[str]]:
