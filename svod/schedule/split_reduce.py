@@ -36,9 +36,7 @@ VECTOR = 8  # elements that a thread reads at once, at most
 LONG = 16  # results that are better neighbours than the places of a window
 
 
-def split_reductions(
-    sink: UOp, order: list[UOp] | None = None, is_gpu: bool = False
-) -> UOp:
+def split_reductions(sink: UOp, order: list[UOp] | None = None, is_gpu: bool = False) -> UOp:
     """The graph with large reductions split; ``order`` is its toposort where that is known."""
     order = sink.toposort() if order is None else order
     reductions = [node for node in order if node.op == O.REDUCE_AXIS]
