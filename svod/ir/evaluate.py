@@ -23,7 +23,7 @@ from svod.dtype.convert import from_numpy, to_numpy
 from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.node import UOp, toposort
-from svod.ir.reductions import accumulator_dtype, identity
+from svod.ir.reductions import identity
 
 Array: TypeAlias = npt.NDArray[Any]
 Function: TypeAlias = Callable[..., Any]
@@ -433,12 +433,10 @@ def _scatter(node: UOp, args: list[Array]) -> Array:
     target = np.array(x).reshape((math.prod(x.shape[:count]), *rest))
     chosen = np.broadcast_to(values, place.shape + rest)[inside]
     where = place[inside]
-    if node.arg == "add":
-        running = to_numpy(accumulator_dtype(O.ADD, node.dtype))
-        target = target.astype(running)
+    if node.arg != "set":
         with np.errstate(all="ignore"):
-            np.add.at(target, where, chosen.astype(running))
-        return cast_array(target, node.dtype).reshape(x.shape)
+            (np.add if node.arg == "add" else np.maximum).at(target, where, chosen)
+        return target.reshape(x.shape)
     # The last of equal places wins, whatever order NumPy would write in.
     unique, last = np.unique(where[::-1], return_index=True)
     target[unique] = chosen[::-1][last]

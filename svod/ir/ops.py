@@ -38,8 +38,9 @@ MSTACK: Final = 19  # src: shards
 IOTA: Final = 37  # arg int n: 0, 1, .. n-1 as a tensor of shape (n,)
 GATHER: Final = 38  # src: (x, *indices). indices share a shape I and address the leading axes of
 #   x: out[I.., rest..] = x[i0[I], .., rest..]; an index outside its axis reads 0
-SCATTER: Final = 39  # src: (x, values, *indices). arg "set" or "add": x with values[I.., rest..]
-#   written at x[i0[I], .., rest..] in row-major order of I (the last one wins); outside: dropped
+SCATTER: Final = 39  # src: (x, values, *indices). arg "set", "add" or "max": x with values[I..,
+#   rest..] written at x[i0[I], .., rest..] in row-major order of I (the last one wins), added to
+#   what is there, or the larger one kept (whole numbers); outside: dropped
 COMPLEX: Final = 104  # src: (x). Pairs of floats, x[.., 2], as complex numbers. Only tensors hold
 #   one, on top of their graph: whatever is computed or stored is the floats
 CAT: Final = 48  # src: pieces. arg int: the axis along which they follow each other

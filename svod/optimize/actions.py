@@ -33,6 +33,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
+from svod.optimize.apart import steps_stay_apart
 from svod.optimize.bands import WIDEST_PASS, Bands, find_chain, make_bands, make_finish
 from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import group_depth, stage_columns
@@ -248,7 +249,10 @@ class Nest:
                 return f"there are {len(loops)} loops"
             if loops[position].op != O.RANGE or loops[position].arg.kind is not AxisKind.LOOP:
                 return f"loop {position} is no plain loop"
-        if any(e.src[0].arg == "ordered" for e in self.sink.src):
+        ordered = [e.src[0] for e in self.sink.src if e.src[0].arg == "ordered"]
+        shared = loops[opt.axis]
+        is_apart = all(steps_stay_apart(s, shared) for s in ordered) and opt.name == "THREAD"
+        if ordered and not is_apart:
             return "the stores have an order"
         if opt.name == "MOVE":
             return "" if opt.amount < opt.axis else "the loop is outside already"

@@ -9,8 +9,16 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import ZERO, add, eq, idiv, mul, num
+from svod.optimize.apart import steps_stay_apart
 from svod.optimize.gpu_machine import GpuMachine
-from svod.optimize.gpu_scatter import by_parts, count_parts, shared_out
+from svod.optimize.gpu_scatter import (
+    by_parts,
+    by_warps,
+    count_parts,
+    shared_out,
+    takes_warps,
+    unordered,
+)
 from svod.optimize.gpu_threads import gated_store, power_above, product, special, spread, unflatten
 from svod.optimize.graph import extent, new_range, replace_all, stride, with_kind
 from svod.optimize.opts import Opt
@@ -24,6 +32,8 @@ UNROLL = 4  # loads in flight from one thread inside a loop
 def spread_outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp:
     """A store with its loops spread over threads."""
     store, *loops = end.src
+    if store.arg == "ordered":
+        store = unordered(store) or store
     ordered = store.arg == "ordered"
     serial = [r for r in loops if ordered and not _is_free(store, r)]
     stacked = [] if ordered else [r for r in stacked_axes(sink) if r in loops]
@@ -34,8 +44,10 @@ def spread_outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt])
         if one is None:
             one = gated_store(store, eq(special("l0", 32), ZERO))  # one thread of one warp
         return make(O.END, dt.void, (one, *serial, *side))
+    if serial and takes_warps(store, serial, free):
+        return by_warps(sink, store, serial, free, machine, applied)
     store = _unrolled(store)
-    lanes = 1 if side else output_lanes(store, free)
+    lanes = 1 if side or store.arg in ("add", "max") else output_lanes(store, free)
     lane = new_range(sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
     axes = [(r, r.src[0]) for r in free]
     if lanes > 1:
@@ -121,10 +133,10 @@ def saved_reads(root: UOp, r: UOp) -> float:
 def _is_free(store: UOp, r: UOp) -> bool:
     """Whether steps along r of an ordered store never meet in memory."""
     index = store.src[0]
-    if stride(index, r) in (0, None):
-        return False
     data = [n for n in index.toposort() if n.op == O.LOAD]
-    return not any(r in n.ranges for n in data)
+    if stride(index, r) not in (0, None) and not any(r in n.ranges for n in data):
+        return True
+    return steps_stay_apart(store, r)
 
 
 def output_lanes(store: UOp, free: list[UOp]) -> int:

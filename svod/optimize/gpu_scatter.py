@@ -1,9 +1,10 @@
 """Scatters on a GPU: stores whose order counts, made by many threads.
 
-The last write to a place wins and sums are made in the order of the loops, so all that goes to one
-place is done by one thread, in that order: results are those of a single thread, bit by bit. Places
-are split into parts. The threads of a warp look at 32 steps at once and take those of their part
-(the renderer's `vote`); nothing is read for the rest.
+The last write to a place wins and sums are made in the order of the loops: results are those of a
+single thread, bit by bit. Where loops have places of their own, a warp makes the steps of each, 32
+at once but for those that meet (`svod.codegen.render.turns`). Elsewhere places are split into
+parts, each for one thread: a warp looks at 32 steps at once and takes those of its part (the
+renderer's `vote`); nothing is read for the rest. Where the order does not count, the memory adds.
 """
 
 from __future__ import annotations
@@ -12,14 +13,53 @@ from math import gcd, isqrt, prod
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import ZERO, add, and_, eq, from_terms, idiv, mod, mul, terms_of
+from svod.ir.symbolic import (
+    ONE,
+    TRUE,
+    ZERO,
+    add,
+    and_,
+    eq,
+    from_terms,
+    idiv,
+    lt,
+    mod,
+    mul,
+    num,
+    sub,
+    terms_of,
+)
 from svod.optimize.gpu_machine import GpuMachine
-from svod.optimize.gpu_threads import special
+from svod.optimize.gpu_threads import power_above, product, special, unflatten
+from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
 
+WARPS = 8  # of a block, each with places of its own
+MANY_WARPS = 64
 STEPS_PER_PART = 8  # at least
 STEP_COST = 18000  # of a step, in looks at one of another part, times the multiprocessors
+
+
+_ATOMIC = {O.ADD: "add", O.MAX: "max"}
+
+
+def unordered(store: UOp) -> UOp | None:
+    """The store as one that the memory itself combines, in any order; None where that counts.
+
+    Sums of whole numbers, and the larger of two, are the same in every order.
+    """
+    index, value = store.src
+    if value.op not in _ATOMIC or not value.dtype.is_int or value.dtype.bits < 32:
+        return None
+    amounts = [s for s in value.src if not (s.op == O.LOAD and s.src[0] is index)]
+    if len(amounts) != 1:
+        return None
+    reads = [n for n in amounts[0].toposort() if n.op == O.INDEX]
+    if any(n.src[0] is index.src[0] for n in reads):
+        return None
+    return make(O.STORE, dt.void, (index, amounts[0]), _ATOMIC[value.op])
 
 
 def by_parts(store: UOp, serial: list[UOp], machine: GpuMachine, applied: list[Opt]) -> UOp | None:
@@ -36,6 +76,50 @@ def by_parts(store: UOp, serial: list[UOp], machine: GpuMachine, applied: list[O
     test = and_(index.src[2], first) if len(index.src) > 2 else first
     place = make(O.INDEX, index.dtype, (*index.src[:2], test), index.arg)
     return shared_out(make(O.STORE, dt.void, (place, value), store.arg), serial, part, parts)
+
+
+def takes_warps(store: UOp, serial: list[UOp], free: list[UOp]) -> bool:
+    """Whether a warp for each step of the free loops is better than a thread."""
+    index = store.src[0]
+    data = [n for n in index.toposort() if n.op == O.LOAD]
+    has_reductions = any(n.op == O.REDUCE for n in store.toposort())
+    if not data or has_reductions or any(r.src[0].op != O.CONST for r in serial):
+        return False
+    own = [r for r in free if any(r in n.ranges for n in data)]
+    if any(stride(index, r) == 1 and extent(r) >= 32 for r in free if r not in own):
+        return False  # threads side by side write side by side
+    return bool(own) or prod([extent(r) for r in free]) >= MANY_WARPS
+
+
+def by_warps(
+    sink: UOp,
+    store: UOp,
+    serial: list[UOp],
+    free: list[UOp],
+    machine: GpuMachine,
+    applied: list[Opt],
+) -> UOp:
+    """The store with a warp for each step of the free loops, which makes the others: 32 at once,
+    but for those that meet."""
+    total = product([r.src[0] for r in free])
+    warps = min(WARPS, power_above(total.vmax))
+    thread = special("l0", warps * machine.warp)
+    applied.append(Opt("LOCAL", serial[-1].arg.id, warps * machine.warp))
+    blocks = idiv(add(total, num(warps - 1)), warps)
+    row = add(mul(special("g0", blocks), warps), idiv(thread, machine.warp))
+    inside = lt(row, total)
+    if inside is not TRUE:
+        row = make(O.MIN, dt.index, (row, sub(total, ONE)))
+    steps = new_range(sink, prod([extent(r) for r in serial]), AxisKind.LOOP)
+    store = replace_all(store, {**unflatten(row, free), **unflatten(steps, serial)})
+    index, value = store.src
+    terms, _ = terms_of(index.src[1])
+    place = from_terms({t: f for t, f in terms.items() if steps in t.ranges}, 0)
+    gate = and_(index.src[2], inside) if len(index.src) > 2 else inside
+    reads = any(n.op == O.LOAD and n.src[0].src[0] is index.src[0] for n in value.toposort())
+    turn = make(O.BARRIER, dt.bool_, (place, gate), ("turn", "each" if reads else "last"))
+    target = make(O.INDEX, index.dtype, (*index.src[:2], turn), index.arg)
+    return make(O.END, dt.void, (make(O.STORE, dt.void, (target, value), store.arg), steps))
 
 
 def count_parts(store: UOp, serial: list[UOp], threads: int) -> int:

@@ -13,6 +13,7 @@ from svod.ir.args import AxisKind
 from svod.ir.node import UOp, depth_first
 from svod.optimize.across import choose_across
 from svod.optimize.actions import MAX_COPIES, Nest, merge_adjacent
+from svod.optimize.apart import steps_stay_apart
 from svod.optimize.band_choice import choose_bands
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
@@ -457,7 +458,7 @@ def larger_first(main: UOp) -> list[Opt]:
 def choose_threads(nest: Nest) -> None:
     """The outermost loop with enough steps, shared by as many stores as can be."""
     sink, cores = nest.sink, nest.machine.cores
-    if cores < 2 or any(e.src[0].arg == "ordered" for e in sink.src):
+    if cores < 2:
         return
     nodes = sink.toposort()
     work = sum([evaluations(n) for n in nodes if n.op == O.INDEX or n.op in O.ELEMENTWISE])
@@ -465,6 +466,9 @@ def choose_threads(nest: Nest) -> None:
         return
     loops = list(nest.main().src[1:])
     shared = [r for r in loops if r.arg.kind is AxisKind.LOOP and extent(r) >= cores]
+    for end in sink.src:
+        if end.src[0].arg == "ordered":
+            shared = [r for r in shared if steps_stay_apart(end.src[0], r)]
     shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
     if not shared:
         return

@@ -50,6 +50,9 @@ def _one_hot(value: UOp) -> tuple[UOp | None, UOp | None]:
     if value.op == O.CAST:  # zero stays zero: a table of small floats is summed in float32
         condition, chosen = _one_hot(value.src[0])
         return condition, None if chosen is None else make(O.CAST, value.dtype, (chosen,))
+    if value.op == O.NEG:  # a sum of zeros has no sign
+        condition, chosen = _one_hot(value.src[0])
+        return condition, None if chosen is None else make(O.NEG, value.dtype, (chosen,))
     if value.op == O.MUL and value.dtype.kind != "f":
         # For floats 0 * inf and 0 * nan would be lost, so only integers may drop the product.
         for a, b in (value.src, value.src[::-1]):

@@ -20,7 +20,7 @@ from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order
 from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.bands import find_bands
-from svod.schedule.operands import packed_operands
+from svod.schedule.operands import TILING_DEVICES, packed_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
 from svod.schedule.prefixes import scanned_values
 from svod.schedule.storage import decide_storage
@@ -92,7 +92,11 @@ class Cutter:
         held = find_bands(self.order, self._keeps_bands)
         inside = packed_operands(self.order, device_of, held.values | held.passes)
         inside |= scanned_values(self.order, device_of)
-        self.stored = decide_storage(sink, self.order, whole, held, inside)
+
+        def has_blocks(node: UOp) -> bool:
+            return device_of(node).partition(":")[0] in TILING_DEVICES
+
+        self.stored = decide_storage(sink, self.order, whole, held, inside, has_blocks)
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it

@@ -44,6 +44,21 @@ def rangeify(body: UOp) -> UOp:
     return make(O.SINK, dt.void, tuple(ends))
 
 
+_COUNTED = frozenset({O.IOTA, O.CONST, O.CAST}) | O.ALU | O.MOVEMENT
+_FEW_NODES = 32
+
+
+def counted_index(node: UOp, indices: Indices) -> UOp | None:
+    """The value of a tensor at a place as index arithmetic; None where data have a say in it."""
+    found = [node]
+    for n in found:
+        if n.op not in _COUNTED or len(found) > _FEW_NODES:
+            return None
+        found.extend([s for s in n.src if s not in found])
+    (value,) = _Lowering(False).lower([(node, indices if node.shape else (), TRUE)])
+    return _as_index(value)
+
+
 class _Lowering:
     def __init__(self, reduces: bool) -> None:
         self.values: dict[Demand, UOp] = {}
@@ -65,12 +80,12 @@ class _Lowering:
         lead = len(item.src[2].shape)
         places = self.lower([(s, indices[:lead], TRUE) for s in item.src[2:]])
         inner, gate = _data_indices(places, target.shape)
-        offset = flatten((*inner, *indices[lead:]), target.shape)
+        memory, offset = _target_offset(target, (*inner, *indices[lead:])).src
         (value,) = self.lower([(values, indices, TRUE)])
-        index = _index(target, offset, gate)
-        if item.arg == "add":
+        index = _index(memory, offset, gate)
+        if item.arg != "set":
             old = make(O.LOAD, value.dtype, (index,))
-            value = make(O.ADD, value.dtype, (old, value))
+            value = make(O.ADD if item.arg == "add" else O.MAX, value.dtype, (old, value))
         store = make(O.STORE, dt.void, (index, value), "ordered")
         ranges = [i for i in indices if i.op == O.RANGE]
         return make(O.END, dt.void, (store, *ranges))
@@ -233,6 +248,11 @@ def simplify_value(op: int, dtype: dt.DType, src: tuple[UOp, ...], arg: object) 
             return src[1]
         if src[0] is FALSE:
             return src[2]
+    elif op == O.LT and src[0].dtype.kind in "iu":
+        a, b = _as_index(src[0]), _as_index(src[1])
+        test = None if a is None or b is None else lt(a, b)
+        if test is TRUE or test is FALSE:  # as of counters that are never negative
+            return test
     elif len(src) == 2 and dtype.kind in "iu":
         lifted = _lift_index(op, dtype, src)
         if lifted is not None:
@@ -262,8 +282,10 @@ def _lift_index(op: int, dtype: dt.DType, src: tuple[UOp, ...]) -> UOp | None:
 def _as_index(node: UOp) -> UOp | None:
     if node.op == O.CONST:
         return num(int(node.arg))
-    if node.op == O.CAST and node.src[0].dtype is dt.index:
-        return node.src[0]
+    if node.op == O.CAST and node.src[0].dtype is dt.index and node.dtype.kind in "iu":
+        lo, hi = dt.integer_limits(node.dtype)
+        if lo <= node.src[0].vmin and node.src[0].vmax <= hi:  # else it wraps
+            return node.src[0]
     return None
 
 
@@ -272,10 +294,9 @@ def _data_indices(found: list[UOp], shape: Shape) -> tuple[Indices, UOp]:
     inner = []
     gate = TRUE
     for value, size in zip(found, shape, strict=False):
-        index = _as_index(value)
-        if index is None:
-            index = make(O.CAST, dt.index, (value,))
-        gate = and_(gate, inside(value, index, node_of(size)))
+        counted = _as_index(value)
+        index = make(O.CAST, dt.index, (value,)) if counted is None else counted
+        gate = and_(gate, inside(counted or value, index, node_of(size)))
         inner.append(ZERO if size == 1 else index)
     return tuple(inner), gate
 

@@ -25,6 +25,7 @@ from svod.schedule.preschedule import (
     kernel_bodies,
 )
 from svod.schedule.reshapes import reshape_last
+from svod.schedule.scatters import choices_for_scatters
 from svod.schedule.split_reduce import split_reductions
 from svod.schedule.work import EFFECTS, LEAVES
 
@@ -68,8 +69,11 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     reshaped = reshape_last(sink, order)
     if reshaped is not sink:
         sink, order = reshaped, reshaped.toposort()
-    stored = _stored_sources(sink, order)
     is_gpu = device.partition(":")[0] in TILING_DEVICES
+    chosen = choices_for_scatters(sink, order, is_gpu)
+    if chosen is not sink:
+        sink, order = chosen, chosen.toposort()
+    stored = _stored_sources(sink, order)
     sink = split_reductions(stored, order if stored is sink else None, is_gpu)
     _verify(sink, "split reductions")
     sink, in_place = channels_last(sink, device, takes)

@@ -12,7 +12,7 @@ row costs one evaluation per row. Reductions that a kernel cannot hold well are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -38,6 +38,7 @@ from svod.schedule.work import EFFECTS, LEAVES, LOAD_COST, Work, is_contraction
 
 STORE_COST = 6.0  # writing it and reading it again from memory that is not the closest cache
 KERNEL_COST = 2000.0  # one more launch and one more kernel to compile
+REPEATED = 1 << 20  # elements that blocks add up in vain, about what a launch costs
 MAX_USES = 6  # more places than this and the value is stored
 INNER_WORK = 1 << 16  # a reduction inside another one may repeat at most this much in one kernel
 BAND_COLUMN = 100  # the loop over a row of scores, which all passes over it share
@@ -59,17 +60,20 @@ def decide_storage(
     whole: Whole | None = None,
     held: Held | None = None,
     inside: Set[UOp] = frozenset(),
+    has_blocks: Callable[[UOp], bool] | None = None,
 ) -> set[UOp]:
     """The nodes to store: a matter of structure alone, so the order of visits is one too.
 
     ``whole`` says which formulas are one kernel each, whatever they cost; what is ``held`` or
-    ``inside`` stays in the kernel that needs it.
+    ``inside`` stays in the kernel that needs it. Kernels of nodes that have blocks make a reduction
+    again in each of them.
     """
     order = outer_order((sink,)) if order is None else order
-    decision = _Decision(order, whole or Whole(), held or Held(), inside)
-    for node in reversed(order):
-        if node.op not in LEAVES and node.op != O.SINK:
-            decision.visit(node)
+    whole, held = whole or Whole(), held or Held()
+    decision = _Decision(order, whole, held, inside)
+    again = set() if has_blocks is None else decision.repeated(has_blocks)
+    if again:
+        decision = _Decision(order, Whole(whole.roots, whole.stored | again), held, inside)
     return decision.stored
 
 
@@ -86,6 +90,10 @@ class _Decision:
         self.narrower: set[UOp] = set()  # stored instead of what they are converted to
         self.contraction_in: set[UOp] = set()  # kernels that hold one
         self.reduce_numbers: dict[UOp, int] = {}
+        self.sums: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}  # of a kernel, with loops
+        for node in reversed(order):
+            if node.op not in LEAVES and node.op != O.SINK:
+                self.visit(node)
 
     def visit(self, node: UOp) -> None:
         """Decide about a node all of whose uses are known, and note what it uses."""
@@ -197,6 +205,7 @@ class _Decision:
         """The source of a reduction is used in loops of its own."""
         is_heavy = node not in self.held.values and is_contraction(node)
         for root, indices, nest in here:
+            self.sums.setdefault(root, []).append((node, nest))
             if is_heavy:
                 self.contraction_in.add(root)
             inner = list(indices)
@@ -225,8 +234,7 @@ class _Decision:
             for (root, _, nest), count in zip(uses, counts, strict=True):
                 if count > size:
                     return True
-                inside = any(r.arg.kind is AxisKind.REDUCE for r in nest)
-                if inside and (heavy or count * work > INNER_WORK):
+                if _is_inner(nest) and (heavy or count * work > INNER_WORK):
                     return True
                 if heavy and root in self.contraction_in:
                     return True
@@ -245,11 +253,28 @@ class _Decision:
         keep = size * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
         return inline > keep
 
+    def repeated(self, has_blocks: Callable[[UOp], bool]) -> set[UOp]:
+        """Long reductions of few results in kernels with a block for each of many results."""
+        found: set[UOp] = set()
+        for root, sums in self.sums.items():
+            apart = [(n, nest) for n, nest in sums if not _is_inner(nest)]
+            blocks = _evaluations(tuple({r for _, nest in apart for r in nest}))
+            for node, nest in apart if len(apart) > 1 and has_blocks(root) else ():
+                wasted = blocks - _evaluations(nest)
+                length = elements(node.src[0].shape) // max(1, elements(node.shape))
+                if wasted > blocks // 2 and wasted * length > REPEATED and node is not root:
+                    found.add(node)
+        return found
+
     def is_worth_storing(self, node: UOp) -> bool:
         """Whether what a node shows is computed, and for more than a load."""
         while node.op in O.MOVEMENT:
             node = node.src[0]
         return node.op not in LEAVES and node.op not in EFFECTS and self.work.of[node] > LOAD_COST
+
+
+def _is_inner(nest: tuple[UOp, ...]) -> bool:
+    return any(r.arg.kind is AxisKind.REDUCE for r in nest)
 
 
 def _loops(indices: Sequence[UOp]) -> tuple[UOp, ...]:

@@ -136,11 +136,13 @@ class Indexed(Core):
         if count < 0:
             raise ShapeError(f"nonzero_static: size is 0 or more, not {count}")
         is_set = self.bool().ravel()
-        rows = wrap(B.full((count + 1,), -1, dt.int64), self._device)
-        line = wrap(B.iota(is_set.shape[0], dt.int64), self._device)
-        order = is_set.cast(dt.int64).cumsum(0) - 1
-        place = select(is_set & (order < count), order, count)  # the last row takes the rest
-        rows = rows.scatter(0, place, line)[:count] if is_set.shape[0] else rows[:count]
+        rows = wrap(B.full((count,), -1, dt.int64), self._device)
+        if is_set.shape[0] and count:
+            line = wrap(B.iota(is_set.shape[0], dt.int64), self._device)
+            kind = dt.int32 if is_set.shape[0] < 1 << 31 else dt.int64
+            order = is_set.cumsum(0, dtype=kind) - 1
+            place = select(is_set, order, count)  # what is outside is dropped
+            rows = rows.scatter(0, place, line)
         found = []
         rest = rows
         for n in reversed(self.shape):

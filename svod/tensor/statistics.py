@@ -178,9 +178,8 @@ class Statistics(Core):
         x = self.ravel()
         place = ((x - low) * (count / (high - low))).floor().clamp(0, count - 1)
         inside = (x >= low) & (x <= high)
-        start = wrap(B.full((count,), 0, self.dtype), self._device)
         where = select(inside, place, 0.0).cast(dt.int64)
-        return start.scatter_add(0, where, inside.cast(self.dtype))
+        return _counts(select(inside, where, count), count).cast(self.dtype)
 
     def histogram(
         self: Tensor,
@@ -209,11 +208,12 @@ class Statistics(Core):
         place = edges.contiguous().searchsorted(x, right=True) - 1
         place = select(x == edges[-1], size - 1, place)
         inside = (x >= edges[0]) & (x <= edges[-1])
-        amount = inside.cast(self.dtype)
-        if weight is not None:
-            amount = select(inside, weight.ravel().cast(self.dtype), 0.0)
-        start = wrap(B.full((size,), 0, self.dtype), self._device)
-        counts = start.scatter_add(0, select(inside, place, 0), amount)
+        where = select(inside, place, size)
+        if weight is None:
+            counts = _counts(where, size).cast(self.dtype)
+        else:
+            start = wrap(B.full((size,), 0, self.dtype), self._device)
+            counts = start.scatter_add(0, where, weight.ravel().cast(self.dtype))
         if density:
             counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
         return counts, edges
@@ -300,6 +300,13 @@ class Statistics(Core):
     def dist(self: Tensor, other: Tensor, p: Scalar = 2) -> Tensor:
         """The p-norm of the difference."""
         return (self - other).norm(p)
+
+
+def _counts(place: Tensor, size: int) -> Tensor:
+    """How often each place occurs; what is outside is not counted."""
+    kind = dt.int32 if place.numel() < 1 << 31 else dt.int64
+    start = wrap(B.full((size,), 0, kind), place._device)
+    return start.scatter_add(0, place, wrap(B.full(place.shape, 1, kind), place._device))
 
 
 def _range_of(x: Tensor, low: float, high: float, what: str) -> tuple[float, float]:

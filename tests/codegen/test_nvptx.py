@@ -199,6 +199,34 @@ def test_warps_take_the_steps_of_a_scatter_that_are_theirs(tmp_path: Path) -> No
     assemble(texts, tmp_path)
 
 
+def test_steps_of_rows_that_meet_take_turns(tmp_path: Path) -> None:
+    x, places, values = stored(64, 500), stored(64, 99, dtype=dt.int64), stored(64, 99)
+    added = [ptx(kernels(x.scatter_add(axis, places, values))[-1]) for axis in (0, 1)]
+    last = ptx(
+        kernels(stored(2000, 500).scatter(1, stored(2000, 99, dtype=dt.int64), stored(2000, 99)))[
+            -1
+        ]
+    )
+    for text in (*added, last):
+        assert text.count("match.any.sync") == 4
+        assert "bar.warp.sync" in text
+    assert all("vote.sync.ballot" in text for text in added)
+    assert "vote.sync.ballot" not in last  # one write for each place
+    assemble([*added, last], tmp_path)
+
+
+def test_whole_numbers_are_added_by_memory(tmp_path: Path) -> None:
+    places, x = stored(4096, dtype=dt.int64), stored(4096)
+    for kind, suffix in ((dt.int32, "u32"), (dt.uint64, "u64")):
+        code = kernels(stored(500, dtype=kind).scatter_add(0, places, places.cast(kind)))[-1]
+        assert f"atom.global.add.{suffix}" in ptx(code)
+    _, found, last = kernels(stored(500).scatter(0, places, x))
+    assert "atom.global.max.s32" in ptx(found)
+    small = kernels(stored(500, dtype=dt.int8).scatter_add(0, places, places.cast(dt.int8)))[-1]
+    assert "atom" not in ptx(small)
+    assemble([ptx(found), ptx(last), ptx(small)], tmp_path)
+
+
 def test_roundings_to_bfloat16_are_instructions() -> None:
     x = stored(4096, dtype=dt.bfloat16)
     text = ptx(*kernels(x * 3 + 1))

@@ -154,7 +154,7 @@ BAD_TENSOR: list[tuple[UOp, str]] = [
     (make(O.GATHER, F32, (X, ROWS, ROWS, ROWS)), "3 indices address the 2 axes"),
     (make(O.GATHER, F32, (X, ROWS, param((4,), sd.int64))), "indices have different shapes"),
     (make(O.GATHER, I32, (X, ROWS)), "changes the dtype"),
-    (make(O.SCATTER, F32, (X, param((5, 3)), ROWS), "mul"), "must be 'set' or 'add'"),
+    (make(O.SCATTER, F32, (X, param((5, 3)), ROWS), "mul"), "must be 'set', 'add' or 'max'"),
     (make(O.SCATTER, F32, (X, param((4, 3)), ROWS), "set"), r"shape \(4, 3\), not \(5, 3\)"),
     (make(O.SCATTER, F32, (X, param((5, 3), I32), ROWS), "set"), "it writes i32 into f32"),
     (make(O.SCATTER, BOOL, (B, param((5, 3), BOOL), ROWS), "add"), "bools do not add"),
@@ -296,7 +296,7 @@ BAD_KERNEL: list[tuple[UOp, str]] = [
     (kernel(make(O.NEG, F32, (make(O.INDEX, F32, (IN, R0)),)), R0), "without LOAD"),
     (store_of(load(INTS, R0)), "it writes memory of f32 as i32"),
     (store_of(ONE, VALUE), "it writes a LOAD, not an INDEX"),
-    (store_of(ONE, arg="later"), "must be None or 'ordered'"),
+    (store_of(ONE, arg="later"), "must be None, 'ordered'"),
     (kernel(load(make(O.DEFINE_LOCAL, F32, (), LocalArg(0, 0)), R0), R0), "a positive size"),
     # effects
     (

@@ -22,6 +22,7 @@ from svod.codegen.render.llvm_types import memory_type, type_name, zero
 from svod.codegen.render.rare import behind_branches
 from svod.codegen.render.tiles import emit_tile
 from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
+from svod.codegen.render.turns import emit_turns
 from svod.codegen.render.windows import emit_windows
 from svod.dtype import types as dt
 from svod.dtype.types import DType
@@ -107,8 +108,11 @@ class NvptxRenderer(LLVMRenderer):
 
     def _loop(self, loop: Loop) -> None:
         votes = [n for n in loop.items if not isinstance(n, Loop) and _is_vote(n)]
+        turns = [n for n in loop.items if not isinstance(n, Loop) and _is_turn(n)]
         self._depth += 1
-        if votes and not loop.carried:
+        if turns:
+            emit_turns(self, loop, turns[0])
+        elif votes and not loop.carried:
             self._voted_loop(loop, votes[0])
         else:
             super()._loop(loop)
@@ -449,6 +453,9 @@ class NvptxRenderer(LLVMRenderer):
             self._store_quad(node, self._emit(f"bitcast {kind} {value} to i32"))
             return
         gate = index.src[2] if len(index.src) > 2 else None
+        if node.arg in ("add", "max"):
+            self._combine(node.arg, index, dtype, value)
+            return
         if index.arg == "each" or (gate is not None and gate.dtype.lanes > 1):
             self._store_each(index, dtype, value, gate)
             return
@@ -462,6 +469,18 @@ class NvptxRenderer(LLVMRenderer):
         number = self._branch(self._value(gate))
         saved = dict(self.pointers)
         self._write(kind, value, self._address(index), align)
+        self.pointers = saved
+        self._join(number)
+
+    def _combine(self, how: str, index: UOp, dtype: DType, value: str) -> None:
+        """What memory holds and a value, combined by the memory itself."""
+        test = self._value(index.src[2]) if len(index.src) > 2 else "true"
+        how = f"u{how}" if how == "max" and dtype.kind == "u" else how
+        number = self._branch(test)
+        saved = dict(self.pointers)
+        place = f"{GLOBAL} {self._address(index)}"
+        scope = 'syncscope("device") monotonic'
+        self._emit(f"atomicrmw {how} {place}, {memory_type(dtype)} {value} {scope}")
         self.pointers = saved
         self._join(number)
 
@@ -554,6 +573,10 @@ class NvptxRenderer(LLVMRenderer):
 
 def _is_vote(node: UOp) -> bool:
     return node.op == O.BARRIER and node.arg[0] == "vote"
+
+
+def _is_turn(node: UOp) -> bool:
+    return node.op == O.BARRIER and node.arg[0] == "turn"
 
 
 def _nodes(loop: Loop) -> Iterator[UOp]:

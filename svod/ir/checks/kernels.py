@@ -96,8 +96,8 @@ def _load(node: UOp) -> str | None:
 
 
 def _store(node: UOp) -> str | None:
-    if node.arg not in (None, "ordered"):
-        return f"its argument must be None or 'ordered', not {node.arg!r}"
+    if node.arg not in (None, "ordered", "add", "max"):
+        return f"its argument must be None, 'ordered', 'add' or 'max', not {node.arg!r}"
     return effect(node) or _place(node, node.src[1].dtype, "writes")
 
 

@@ -156,8 +156,10 @@ def _gather(node: UOp) -> str | None:
 
 def _scatter(node: UOp) -> str | None:
     x, values, indices = node.src[0], node.src[1], node.src[2:]
-    if node.arg not in ("set", "add"):
-        return f"its argument must be 'set' or 'add', not {node.arg!r}"
+    if node.arg not in ("set", "add", "max"):
+        return f"its argument must be 'set', 'add' or 'max', not {node.arg!r}"
+    if node.arg == "max" and not x.dtype.is_int:
+        return f"it keeps the larger whole number, not {x.dtype!r}"
     if values.dtype is not x.dtype:
         return f"it writes {values.dtype!r} into {x.dtype!r}"
     if node.arg == "add" and x.dtype.kind == "b":

@@ -1,0 +1,134 @@
+"""A loop whose steps a warp makes at once, but for those that meet in memory, which take turns.
+
+Each thread has a step of its own and asks which of the others have the same place. Those before it
+go first, so every place sees its steps in order. Where the last write is all that counts, only the
+last thread of a place writes. A few rounds of 32 steps are looked at together: their places are on
+the way from memory while others are written, and so are their values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from svod.codegen.linearize import Loop
+from svod.ir import ops as O
+from svod.ir.node import UOp
+
+if TYPE_CHECKING:
+    from svod.codegen.render.nvptx import NvptxRenderer
+
+ROUNDS = 4  # of 32 steps each
+
+
+class _Round(NamedTuple):
+    """One step of each thread of a warp."""
+
+    names: dict[UOp, str]
+    pointers: dict[tuple[str, UOp], str]
+    is_mine: str  # whether the thread has a step
+    key: str  # its place, another one for each thread without
+
+
+def emit_turns(renderer: NvptxRenderer, loop: Loop, turn: UOp) -> None:
+    """The loop, with the BARRIER that gates its store."""
+    r, e, lines = loop.range, renderer._emit, renderer.lines
+    assert r is not None
+    limit = renderer._value(r.src[0])
+    lane = e(f"and i32 {renderer._register('tid.x')}, 31")
+    wide = e(f"zext i32 {lane} to i64")
+    renderer.blocks += 1
+    number, entry = renderer.blocks, renderer.block
+    lines += [f"  br label %turns{number}", f"turns{number}:"]
+    renderer.block = f"turns{number}"
+    base, slot = renderer._fresh(), len(lines)
+    lines.append("")
+    names, pointers = renderer.names, renderer.pointers
+    early = _early(loop, turn)
+    rounds = []
+    for i in range(ROUNDS):
+        renderer.names, renderer.pointers = dict(names), dict(pointers)
+        step = e(f"add i64 {e(f'add i64 {base}, {32 * i}')}, {wide}")
+        rounds.append(_look(renderer, r, turn, early, step, limit, lane))
+    for i, found in enumerate(rounds):
+        renderer.names, renderer.pointers = found.names, found.pointers
+        _take(renderer, loop, turn, found, lane, f"{number}_{i}")
+    renderer.names, renderer.pointers = names, pointers
+    following = e(f"add nuw nsw i64 {base}, {32 * ROUNDS}")
+    again = e(f"icmp slt i64 {following}, {limit}")
+    lines[slot] = f"  {base} = phi i64 [ 0, %{entry} ], [ {following}, %{renderer.block} ]"
+    lines.append(f"  br i1 {again}, label %turns{number}, label %turned{number}")
+    lines.append(f"turned{number}:")
+    renderer.block = f"turned{number}"
+
+
+def _early(loop: Loop, turn: UOp) -> list[UOp]:
+    """What a step needs that other steps do not change."""
+    nodes = [n for n in loop.items if not isinstance(n, Loop)]
+    (store,) = [n for n in nodes if n.op == O.STORE]
+    late = {turn, store}
+    for node in nodes:
+        changes = node.op == O.LOAD and node.src[0].src[0] is store.src[0].src[0]
+        if changes or not late.isdisjoint(node.src):
+            late.add(node)
+    return [n for n in nodes if n not in late]
+
+
+def _look(
+    renderer: NvptxRenderer,
+    r: UOp,
+    turn: UOp,
+    early: list[UOp],
+    step: str,
+    limit: str,
+    lane: str,
+) -> _Round:
+    e = renderer._emit
+    exists = e(f"icmp slt i64 {step}, {limit}")
+    renderer.names[r] = e(f"select i1 {exists}, i64 {step}, i64 0")
+    for node in early:
+        renderer._node(node)
+    is_mine = e(f"and i1 {exists}, {renderer._value(turn.src[1])}")
+    place = renderer._value(turn.src[0])
+    own = e(f"sext i32 {e(f'sub i32 -1, {lane}')} to i64")
+    key = e(f"select i1 {is_mine}, i64 {place}, i64 {own}")
+    return _Round(renderer.names, renderer.pointers, is_mine, key)
+
+
+def _take(
+    renderer: NvptxRenderer, loop: Loop, turn: UOp, found: _Round, lane: str, number: str
+) -> None:
+    e, call, lines = renderer._emit, renderer._call, renderer.lines
+    match = "llvm.nvvm.match.any.sync.i64"
+    same = e(call(match, "i32", [("i32", "-1"), ("i64", found.key)]))
+    renderer.names[turn] = "true"
+    if turn.arg[1] == "last":
+        later = e(f"lshr i32 {e(f'lshr i32 {same}, {lane}')}, 1")
+        is_last = e(f"icmp eq i32 {later}, 0")
+        _body(renderer, loop, e(f"and i1 {found.is_mine}, {is_last}"))
+        return
+    below = e(f"sub i32 {e(f'shl i32 1, {lane}')}, 1")
+    before = e(f"and i32 {same}, {below}")
+    rank = e(call("llvm.ctpop.i32", "i32", [("i32", before)]))
+    start = renderer.block
+    lines += [f"  br label %take{number}", f"take{number}:"]
+    renderer.block = f"take{number}"
+    now, slot = renderer._fresh(), len(lines)
+    lines.append("")
+    _body(renderer, loop, e(f"and i1 {found.is_mine}, {e(f'icmp eq i32 {rank}, {now}')}"))
+    following = e(f"add i32 {now}, 1")
+    waits = e(f"and i1 {found.is_mine}, {e(f'icmp uge i32 {rank}, {following}')}")
+    ballot = "llvm.nvvm.vote.ballot.sync"
+    left = e(call(ballot, "i32", [("i32", "-1"), ("i1", waits)]))
+    more = e(f"icmp ne i32 {left}, 0")
+    lines[slot] = f"  {now} = phi i32 [ 0, %{start} ], [ {following}, %{renderer.block} ]"
+    lines.append(f"  br i1 {more}, label %take{number}, label %taken{number}")
+    lines.append(f"taken{number}:")
+    renderer.block = f"taken{number}"
+
+
+def _body(renderer: NvptxRenderer, loop: Loop, test: str) -> None:
+    """The step of each thread that passes the test; after it all see what was written."""
+    branch = renderer._branch(test)
+    renderer._items(loop)
+    renderer._join(branch)
+    renderer.lines.append("  " + renderer._call("llvm.nvvm.bar.warp.sync", "void", [("i32", "-1")]))
