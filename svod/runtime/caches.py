@@ -200,12 +200,17 @@ def _compile_on_cpu(requests: list[_Request], device: Device) -> list[CompiledKe
 
 
 def _compile_each(requests: list[_Request], device: Device) -> list[CompiledKernel]:
-    made = [compile_program(request.program, device) for request in requests]
-    if len(made) > 1 and base_key(device.name) == "CUDA":
-        # The driver assembles while it loads, a tenth of a second for a large kernel.
-        with ThreadPoolExecutor(min(len(made), thread_budget().threads)) as pool:
-            loaded = list(pool.map(lambda pair: load(pair[1], device), made))
+    if len(requests) > 1 and base_key(device.name) == "CUDA":
+        # The driver assembles while it loads, tenths of a second for a large kernel: it does so
+        # while the next ones are compiled.
+        with ThreadPoolExecutor(min(len(requests), thread_budget().threads)) as pool:
+            made, loads = [], []
+            for request in requests:
+                made.append(compile_program(request.program, device))
+                loads.append(pool.submit(load, made[-1][1], device))
+            loaded = [future.result() for future in loads]
     else:
+        made = [compile_program(request.program, device) for request in requests]
         loaded = [load(compiled, device) for _, compiled in made]
     return [
         _record(request, spec, program, device)
