@@ -137,7 +137,8 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
             own[node] = r
             if r not in chosen:
                 chosen.append(r)
-    total = 0.0
+    # Lanes of a reduction are added up in the end, by halves.
+    total = sum([float(evaluations(node)) for node in own]) * width.bit_length()
     for node in shape.nodes:
         if node.op == O.INDEX or node.op in O.ELEMENTWISE:
             used = [r for r in chosen if r in node.ranges]
