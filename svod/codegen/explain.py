@@ -12,6 +12,7 @@ from svod.codegen.render.nest import render_nest
 from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
+from svod.schedule.sorts import is_sort
 
 ANY_MACHINE = Machine()
 
@@ -37,6 +38,10 @@ def explain_loops(
         f"kernel {name}",
         f"opts   {', '.join(map(str, opts)) or 'none'}{f' ({by})' if by else ''}",
         f"work   {flops:,} flops, {moved:,} bytes at least",
+    ]
+    if is_sort(kernel):
+        return "\n".join(parts) + "\n"
+    parts += [
         "loops",
         "\n".join([f"  {line}" for line in render_nest(kernel).split("\n")]),
     ]

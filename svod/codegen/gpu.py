@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
 
 from svod.base.knobs import knobs
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.expand import expand
 from svod.codegen.formula import TRUNCATE, Term
+from svod.codegen.gpu_sort import GpuSort, generate_sort
 from svod.codegen.lanes import vectorize
 from svod.codegen.linearize import Loop, linearize
 from svod.codegen.lower import lower
@@ -22,8 +22,7 @@ from svod.codegen.naming import kernel_name
 from svod.codegen.narrow import narrow
 from svod.codegen.order import order_offsets, separate_loops
 from svod.codegen.pipeline import dump, work_of
-from svod.codegen.render.nvptx import NvptxRenderer, nvptx_module
-from svod.codegen.render.tma import TensorMap
+from svod.codegen.render.nvptx import GpuText, NvptxRenderer, nvptx_module
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import VarArg
@@ -38,6 +37,7 @@ from svod.optimize.gpu_windows import optimize_windows
 from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
 from svod.schedule.rangeify import rangeify
+from svod.schedule.sorts import is_sort
 
 UINT32_LIMIT = (1 << 32) - 1
 LOWERING = (
@@ -46,15 +46,6 @@ LOWERING = (
     ("separate", separate_loops),
     ("order", order_offsets),
 )
-
-
-class GpuText(NamedTuple):
-    """A module of one kernel."""
-
-    source: str
-    align: int  # bytes all pointers must be aligned to
-    shared: int  # bytes of shared memory that the launch provides
-    maps: tuple[TensorMap, ...] = ()  # arguments that the launch makes of addresses
 
 
 @dataclass(slots=True)
@@ -90,8 +81,10 @@ class GpuKernel:
         return GpuText(module, renderer.widest, renderer.dynamic_bytes, tuple(renderer.maps))
 
 
-def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel:
+def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel | GpuSort:
     """All passes for one kernel."""
+    if is_sort(body):
+        return generate_sort(body)
     with span("rangeify"):
         plain = renumber(rangeify(body))
     with span("optimize"):

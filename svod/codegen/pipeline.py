@@ -18,9 +18,11 @@ from svod.codegen.linearize import Loop, linearize
 from svod.codegen.lower import lower
 from svod.codegen.naming import kernel_name
 from svod.codegen.order import order_offsets, separate_loops
+from svod.codegen.render.cpu_sort import sort_text
 from svod.codegen.render.llvm import LLVMRenderer, streaming_choice
+from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.node import UOp, elements
+from svod.ir.node import UOp, elements, make, variable
 from svod.optimize.dots import PARTS
 from svod.optimize.graph import evaluations, renumber
 from svod.optimize.heuristics import optimize
@@ -28,6 +30,7 @@ from svod.optimize.machine import Machine
 from svod.optimize.opts import CORE, Opt
 from svod.optimize.rows import place_rows
 from svod.schedule.rangeify import rangeify
+from svod.schedule.sorts import is_sort
 
 
 @dataclass(slots=True)
@@ -116,6 +119,7 @@ PASSES: tuple[Pass, ...] = (
         "accumulators, sized indices, functions as arithmetic",
     ),
 )
+SORTED_BY_ONE = 1 << 14  # words that one core sorts before another one helps
 LOWERING = PASSES[2:]  # the passes after the opts have been chosen
 
 
@@ -144,8 +148,17 @@ def optimized(body: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
         from svod.ir.verify import verify_tensor_graph
 
         verify_tensor_graph(body, "cut")
+    if is_sort(body):
+        return _on_cores(body, machine), ()
     choices = Choices(machine)
     return run_passes(PASSES[:2], body, choices), choices.opts
+
+
+def _on_cores(body: UOp, machine: Machine) -> UOp:
+    """A body that sorts, over as many cores as it has work for."""
+    source = body.src[0].src[1].src[0]
+    cores = min(machine.cores, elements(source.shape) // SORTED_BY_ONE)
+    return body if cores < 2 else make(O.SINK, dt.void, (*body.src, variable(CORE, 0, cores - 1)))
 
 
 def run_passes(passes: tuple[Pass, ...], graph: UOp, choices: Choices) -> UOp:
@@ -173,6 +186,8 @@ def generate_from(body: UOp, kernel: UOp, opts: tuple[Opt, ...], machine: Machin
 
 def ordered_loops(kernel: UOp, machine: Machine, opts: tuple[Opt, ...] = ()) -> Loop:
     """What is left to do after the opts, up to the tree that a renderer reads."""
+    if is_sort(kernel):
+        return Loop(None, items=[kernel.src[0]])
     lowered = run_passes(LOWERING, kernel, Choices(machine, opts))
     with span("linearize"):
         return linearize(lowered)
@@ -182,8 +197,12 @@ def kernel_text(symbol: str, kernel: UOp, loops: Loop, machine: Machine) -> tupl
     """The functions of a kernel and what they declare; its run-time integers come by name."""
     nodes = kernel.toposort()
     variables = sorted({n.arg.name for n in nodes if n.op == O.DEFINE_VAR})
+    declarations: set[str] = set()
     with span("render"):
-        if bytes_moved(nodes) > machine.stream_bytes and _streams(nodes):
+        if is_sort(kernel):
+            cores = max([n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR], default=1)
+            text = sort_text(symbol, kernel.src[0].src[1], cores)
+        elif bytes_moved(nodes) > machine.stream_bytes and _streams(nodes):
             text, declarations = _streaming_text(symbol, nodes, loops, variables)
         else:
             text, declarations = _plain_text(symbol, loops, variables)

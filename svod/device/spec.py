@@ -248,6 +248,9 @@ def derive_metadata(sink: UOp) -> ProgramMetadata:
             slot = _accessed_slot(node.src[0])
             if slot is not None:
                 (outs if op == O.STORE else ins).add(slot)
+            elif node.src[0].op == O.PARAM or node.src[0].op in O.MOVEMENT:  # of a whole tensor
+                outs.update(_parameters(node.src[0]))
+                ins.update(_parameters(node.src[1]))
     ordered = tuple(sorted(variables.values()))
     return ProgramMetadata(
         vars=ordered,
@@ -289,6 +292,10 @@ def _accessed_slot(place: UOp) -> int | None:
         return None
     memory = place.src[0]
     return memory.arg.slot if memory.op == O.PARAM and not memory.src else None
+
+
+def _parameters(value: UOp) -> set[int]:
+    return {n.arg.slot for n in depth_first(value) if n.op == O.PARAM and not n.src}
 
 
 def _given_metadata(arg: object) -> ProgramMetadata:

@@ -80,6 +80,24 @@ class ScanArg(NamedTuple):
     is_last: bool  # the carry after the last step, not the value of every step
 
 
+class SortArg(NamedTuple):
+    kept: int  # how many words, the smallest
+    low: int  # words alike in the bits from low to high are in order already
+    high: int  # bits from here on are zero
+
+
+DIGIT_BITS = 8
+
+
+class RadixArg(NamedTuple):
+    step: str  # "count": how often each digit is in each block, [.., digits, blocks];
+    #   "start": sums of those before, and of all, [.., digits, blocks + 1];
+    #   "deal": words in the order of their digits, those alike in the order they had, turned by
+    #   a digit: their lowest bits become the highest
+    low: int  # the first bit of a digit, of which there are 256
+    block: int  # words of one block; the last one may have fewer
+
+
 class CustomArg(NamedTuple):
     kind: str
     attrs: tuple[object, ...]

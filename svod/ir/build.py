@@ -18,7 +18,7 @@ from svod.base.errors import ComplexOperand, DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
-from svod.ir.args import BufferRef, ReduceArg
+from svod.ir.args import BufferRef, ReduceArg, SortArg
 from svod.ir.node import UOp, const, is_symbolic, largest, make, stored_shape
 from svod.ir.reductions import identity
 
@@ -445,6 +445,21 @@ def scatter(x: UOp, values: UOp, indices: Sequence[UOp], mode: str) -> UOp:
         return _pairs().scatter(x, values, indices, mode)  # type: ignore[no-any-return]
     node._shape = x.shape
     return node
+
+
+def sort(words: UOp, count: int | None = None, low: int = 0, high: int = 64) -> UOp:
+    """The smallest ``count`` words (uint64) of the last axis, or all, in ascending order.
+
+    Words alike in the bits from ``low`` to ``high`` must be in order already, and the bits from
+    ``high`` on zero: then a stable sort by the bits between is a sort of the words.
+    """
+    if words.dtype is not dt.uint64 or not words.shape:
+        raise DTypeError(f"sort needs uint64 along an axis, not {words.dtype.name}{words.shape}")
+    size = words.shape[-1]
+    kept = size if count is None else count
+    if not 1 <= kept <= size or not 0 <= low < high <= 64:
+        raise ShapeError(f"sort cannot keep {kept} of {size} words by bits {low} to {high}")
+    return make(O.SORT, dt.uint64, (words,), SortArg(kept, low, high))
 
 
 # -- memory ------------------------------------------------------------------------------------

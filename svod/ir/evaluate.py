@@ -22,6 +22,7 @@ from svod.dtype.casts import cast_array, pack_const
 from svod.dtype.convert import from_numpy, to_numpy
 from svod.dtype.types import DType
 from svod.ir import ops as O
+from svod.ir.args import DIGIT_BITS
 from svod.ir.node import UOp, toposort
 from svod.ir.reductions import identity
 
@@ -443,6 +444,32 @@ def _scatter(node: UOp, args: list[Array]) -> Array:
     return target.reshape(x.shape)
 
 
+def _as_rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _sort(node: UOp, args: list[Array]) -> Array:
+    return np.sort(args[0], axis=-1)[..., : node.arg.kept]
+
+
+def _radix(node: UOp, args: list[Array]) -> Array:
+    x, (step, low, block) = args[0], node.arg
+    if step == "start":
+        sums = np.zeros(node.shape, np.uint32)
+        np.cumsum(x, axis=-1, dtype=np.uint32, out=sums[..., 1:])
+        return sums
+    digits = (x >> np.uint64(low)) & np.uint64((1 << DIGIT_BITS) - 1)
+    if step == "deal":
+        dealt = np.take_along_axis(x, np.argsort(digits, axis=-1, kind="stable"), -1)
+        return (dealt >> np.uint64(DIGIT_BITS)) | (dealt << np.uint64(64 - DIGIT_BITS))
+    counts = np.zeros(node.shape, np.uint32)
+    blocks = np.broadcast_to(np.arange(x.shape[-1]) // block, x.shape)
+    rows = counts.reshape(-1, *counts.shape[-2:])
+    for row, digit, where in zip(rows, *map(_as_rows, (digits, blocks)), strict=True):
+        np.add.at(row, (digit.astype(np.int64), where), 1)
+    return counts
+
+
 _COMPUTE: Final[dict[int, Callable[[UOp, list[Array]], Array]]] = {
     O.CONST: _constant,
     O.CAST: lambda node, args: cast_array(args[0], node.dtype),
@@ -453,4 +480,6 @@ _COMPUTE: Final[dict[int, Callable[[UOp, list[Array]], Array]]] = {
     O.CAT: _concatenate,
     O.GATHER: _gather,
     O.SCATTER: _scatter,
+    O.SORT: _sort,
+    O.RADIX: _radix,
 }

@@ -12,6 +12,7 @@ from svod.base.errors import ComplexOperand
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
+from svod.ir.args import DIGIT_BITS, RadixArg
 
 if TYPE_CHECKING:
     from svod.ir.node import UOp
@@ -116,6 +117,10 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
         return src[0]._shape  # type: ignore[no-any-return]
     if op == O.RESHAPE or op == O.EXPAND:
         return arg  # type: ignore[no-any-return]
+    if op == O.SORT:
+        return (*src[0]._shape[:-1], arg.kept)
+    if op == O.RADIX:
+        return _radix_shape(src[0]._shape, arg)
     if op == O.PERMUTE:
         inner = src[0]._shape
         return tuple([inner[a] for a in arg])
@@ -145,6 +150,12 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
     if op == O.MSELECT or op == O.MSTACK:
         return src[0]._shape  # type: ignore[no-any-return]
     return _SHAPELESS
+
+
+def _radix_shape(shape: tuple[int, ...], arg: RadixArg) -> tuple[int, ...]:
+    if arg.step == "count":
+        return (*shape[:-1], 1 << DIGIT_BITS, -(-shape[-1] // arg.block))
+    return (*shape[:-1], shape[-1] + 1) if arg.step == "start" else shape
 
 
 # -- open ranges -------------------------------------------------------------------------------

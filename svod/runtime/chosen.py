@@ -18,6 +18,7 @@ from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.runtime.config import OptimizerConfig, Strategy
+from svod.schedule.sorts import is_sort
 
 Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
 DEFAULT_WIDTH = 4  # of a search that was asked for without a width
@@ -105,6 +106,8 @@ def tuning_identity(machine: Machine) -> str:
 
 def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen | None:
     """The loops of a body; None where they have to be searched for."""
+    if is_sort(body):
+        return _heuristic(body, machine)
     opts = _given(body, config)
     if opts is not None:
         return Chosen(explicit_loops(body, opts, machine), tuple(opts), "given")

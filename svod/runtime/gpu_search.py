@@ -14,12 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_uint64
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from svod.base.hashing import digest
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.gpu_sort import GpuSort
 from svod.device.cpu.compiler import object_store
 from svod.device.cuda.compiler import CudaProgram, CudaRenderer, spec_of
 from svod.device.cuda.driver import Context, context
@@ -32,6 +33,7 @@ from svod.optimize.gpu_machine import GpuMachine
 if TYPE_CHECKING:
     from svod.device.device import Device
 
+Code: TypeAlias = GpuKernel | GpuSort
 WARM_SECONDS: Final = 0.05
 ROUNDS: Final = 7
 ROUND_SECONDS: Final = 2e-3  # of one form in one round, at least one run
@@ -80,7 +82,7 @@ def _searched(
     body: UOp, device: Device, renderer: CudaRenderer, owner: Context, values: dict[str, int]
 ) -> GpuMachine:
     machine = renderer.machine
-    codes: dict[UOp, tuple[GpuMachine, GpuKernel]] = {}
+    codes: dict[UOp, tuple[GpuMachine, Code]] = {}
     for variant in (machine, *machine.variants()):
         code = generate_gpu(body, variant)
         codes.setdefault(code.kernel, (variant, code))
@@ -95,7 +97,7 @@ def _searched(
     return fastest.machine if fastest.best < MARGIN * usual.best else machine
 
 
-def _form(machine: GpuMachine, code: GpuKernel, device: Device, values: dict[str, int]) -> _Form:
+def _form(machine: GpuMachine, code: Code, device: Device, values: dict[str, int]) -> _Form:
     spec = spec_of(code)
     compiled = device.compiler.compile(spec)
     program = device.runtime(compiled)

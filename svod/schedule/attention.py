@@ -25,6 +25,7 @@ Takes: TypeAlias = Callable[[str], Callable[[UOp], bool] | None]
 
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.MSELECT, O.MSTACK, O.AFTER})
 _STORED = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN})
+_STORED |= {O.SORT, O.RADIX}
 
 
 @dataclass(slots=True)

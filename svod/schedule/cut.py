@@ -51,6 +51,23 @@ def cut(
             sink = with_copies(sink, found.bases)
 
 
+def devices(order: list[UOp]) -> dict[UOp, str]:
+    """Where nodes are computed, as far as a buffer below or a copy says so."""
+    device: dict[UOp, str] = {}
+    for n in order:
+        if n.op == O.COPY:
+            device[n] = n.src[1].arg
+        elif n.op in (O.BUFFER, O.PARAM) and n.src:
+            device[n] = n.src[-1].arg
+        else:
+            for s in n.src:
+                found = device.get(s)
+                if found is not None:
+                    device[n] = found
+                    break
+    return device
+
+
 class Numbers:
     """Numbers of local buffers and loops, each given once in a graph and the loops inside it."""
 
@@ -81,8 +98,7 @@ class Cutter:
         self.takes = takes
         self.in_place = in_place
         self.order = outer_order((sink,))
-        self.device: dict[UOp, str] = {}
-        self._propagate_devices(self.order)
+        self.device = devices(self.order)
 
         def device_of(node: UOp) -> str:
             return self.device.get(node, default_device)
@@ -136,20 +152,6 @@ class Cutter:
                 lines[node] = line
                 for s in node.src:
                     lines.setdefault(s, line)
-
-    def _propagate_devices(self, order: list[UOp]) -> None:
-        device = self.device
-        for n in order:
-            if n.op == O.COPY:
-                device[n] = n.src[1].arg
-            elif n.op in (O.BUFFER, O.PARAM) and n.src:
-                device[n] = n.src[-1].arg
-            else:
-                for s in n.src:
-                    found = device.get(s)
-                    if found is not None:
-                        device[n] = found
-                        break
 
     def _new_buffer(self, node: UOp) -> UOp:
         device = make(O.DEVICE, dt.void, (), self.device.get(node, self.default_device))

@@ -26,6 +26,7 @@ from svod.schedule.preschedule import (
 )
 from svod.schedule.reshapes import reshape_last
 from svod.schedule.scatters import choices_for_scatters
+from svod.schedule.sorts import lowered_sorts
 from svod.schedule.split_reduce import split_reductions
 from svod.schedule.work import EFFECTS, LEAVES
 
@@ -65,6 +66,8 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
+    sink = lowered_sorts(sink, device)
+    _verify(sink, "sorts")
     order = sink.toposort()
     reshaped = reshape_last(sink, order)
     if reshaped is not sink:
@@ -94,17 +97,18 @@ def _verify(sink: UOp, stage: str) -> None:
         verify_tensor_graph(sink, stage)
 
 
-_READERS = frozenset({O.COPY, O.CUSTOM_FUNCTION, O.SCAN, O.ASSIGN})
+_WHOLE = frozenset({O.COPY, O.CUSTOM_FUNCTION, O.SORT, O.RADIX})
+_READERS = _WHOLE | {O.SCAN, O.ASSIGN}
 
 
 def _stored_sources(sink: UOp, order: list[UOp]) -> UOp:
-    """COPY, CUSTOM_FUNCTION and loops read whole buffers: other sources are stored first."""
+    """Copies, custom functions, sorts and loops read whole buffers: these are stored first."""
     if not any(node.op in _READERS for node in order):
         return sink
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
-        if node.op in (O.COPY, O.CUSTOM_FUNCTION):
+        if node.op in _WHOLE:
             src = tuple([s if s.op == O.DEVICE or _is_stored(s) else _stored(s) for s in src])
         elif node.op == O.SCAN:
             first = 2 + node.arg.carries
@@ -131,7 +135,7 @@ def _stored_below(node: UOp) -> UOp:
 def _is_stored(node: UOp) -> bool:
     while node.op == O.RESHAPE:
         node = node.src[0]
-    return node.op in (O.BUFFER, O.PARAM, O.CONTIGUOUS, O.COPY, O.SCATTER, O.CUSTOM_FUNCTION)
+    return node.op in _WHOLE or node.op in (O.BUFFER, O.PARAM, O.CONTIGUOUS, O.SCATTER)
 
 
 def _is_elementwise_safe(target: UOp, value: UOp) -> bool:

@@ -170,7 +170,7 @@ class _Decision:
             for s in node.src[2 : 2 + node.arg.carries]:
                 loops = self.places.outputs(s.shape)
                 self.use(s, node, loops, _loops(loops))
-        # COPY and CUSTOM_FUNCTION read whole buffers: their sources are stored already.
+        # Copies, sorts and custom functions read whole buffers: their sources are stored already.
 
     def moved(self, node: UOp, here: list[Use]) -> None:
         """Movement, joining and indexed reads: their sources are used at other places."""

@@ -77,6 +77,8 @@ class _Batch:
             self.found[node] = B.contiguous(self.found[node.src[0]])
         elif op == O.COPY:
             self.found[node] = B.copy(self.found[node.src[0]], node.src[1].arg)
+        elif op == O.SORT:
+            self.found[node] = make(op, node.dtype, (self.found[node.src[0]],), node.arg)
         elif op == O.GATHER:
             self.found[node] = self._gathered(node)
         elif op == O.SCATTER:

@@ -18,7 +18,10 @@ SMALL = 1 << 16  # bytes that may always be spent on a folded value
 _LEAVES = frozenset({O.CONST, O.IOTA, O.DEVICE})
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW})
 _PURE = (
-    O.ELEMENTWISE | O.MOVEMENT | {O.REDUCE_AXIS, O.GATHER, O.CAT, O.CONTIGUOUS, O.COPY, O.SCATTER}
+    O.ELEMENTWISE
+    | O.MOVEMENT
+    | {O.REDUCE_AXIS, O.GATHER, O.CAT, O.CONTIGUOUS, O.COPY, O.SCATTER}
+    | {O.SORT}
 )
 
 

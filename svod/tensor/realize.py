@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from svod.tensor.debug import Watch
     from svod.tensor.tensor import Tensor
 
-_STORED = (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS, O.CUSTOM_FUNCTION)
+_STORED = (O.ASSIGN, O.COPY, O.SCATTER, O.CONTIGUOUS, O.CUSTOM_FUNCTION, O.SORT)
 
 
 def realize(tensors: Sequence[Tensor], config: Any = None) -> None:

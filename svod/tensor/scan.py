@@ -39,7 +39,7 @@ _MEMORY = frozenset(
         O.COPY,
         O.ASSIGN,
     }
-    | {O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN, O.REDUCE_AXIS}
+    | {O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN, O.REDUCE_AXIS, O.SORT}
 )
 
 

@@ -30,7 +30,7 @@ Gradients: TypeAlias = Callable[
     [Sequence[tuple[UOp, UOp]], Sequence[UOp]], "list[UOp | None]"
 ]  # of values with their own gradients, with respect to targets
 _FRESH = 1 << 20  # slots of leaves that are no inputs of the forward loop
-_SAVED = frozenset({O.REDUCE_AXIS, O.SCAN, O.CUSTOM_FUNCTION, O.SCATTER})
+_SAVED = frozenset({O.REDUCE_AXIS, O.SCAN, O.CUSTOM_FUNCTION, O.SCATTER, O.SORT})
 
 
 def loop_gradients(

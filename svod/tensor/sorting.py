@@ -1,10 +1,10 @@
 """Sorting without data-dependent control: positions first, then the values are gathered.
 
-Every element becomes a 32-bit key whose unsigned order is the wanted order (NaN last), joined
-with its position into one 64-bit word, so the sort is stable and moves single words. Up to 256
-words are ranked by counting smaller ones; longer axes go through a bitonic network whose stages
-each read and write the axis once: O(n) memory, O(n log² n) work. 64-bit elements are
-sorted twice, by their low half and then by their high half.
+Every element becomes a key whose unsigned order is the wanted order (NaN last), above its position
+in one 64-bit word, so the sort is stable and moves single words. Up to 64
+words are ranked by counting smaller ones, more are a SORT, for which devices have kernels
+(`svod/schedule/sorts.py`). 64-bit elements are sorted twice, by their low half and then by their
+high half.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, const
 from svod.tensor.core import Core, axis_of, integer, pair, real_axis, tensor_of, wrap
 from svod.tensor.elementwise import select
-from svod.tensor.pieces import pad_value, slice_axis
+from svod.tensor.pieces import slice_axis
 from svod.tensor.reductions import fold
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
-RANKED = 256  # longest axis that is sorted by counting
-FUSED = 2  # network stages between two stores; each doubles the reads of an element
+RANKED = 64  # longest axis that is sorted by counting
+_UNSIGNED = {8: dt.uint8, 16: dt.uint16, 32: dt.uint32, 64: dt.uint64}
 
 
 class Ordered(NamedTuple):
@@ -40,32 +40,28 @@ class Ordered(NamedTuple):
 # -- keys --------------------------------------------------------------------------------------
 
 
-def _keys(x: UOp, descending: bool) -> list[UOp]:
-    """Unsigned 32-bit keys, the most significant first."""
+def _key(x: UOp, descending: bool) -> tuple[UOp, int]:
+    """Unsigned integers in the order of the values, and how many bits they have."""
     kind = x.dtype
+    bits = 1 if kind.kind == "b" else kind.bits
+    wide = dt.uint64 if bits > 32 else dt.uint32
     if kind.kind == "f":
-        x = x if kind.bits >= 32 else B.cast(x, dt.float32)
-        bits = _float_bits(x)
-    elif kind.bits == 64:
-        bits = B.bitcast(x, dt.uint64)
-        if kind.is_signed:
-            bits = B.binary(O.XOR, bits, const(1 << 63, dt.uint64))
+        key = B.cast(_float_bits(x), wide)
+    elif kind.is_signed and bits >= 32:
+        key = B.binary(O.XOR, B.bitcast(x, wide), const(1 << (bits - 1), wide))
     elif kind.is_signed:
-        bits = B.bitcast(B.cast(x, dt.int32), dt.uint32)
-        bits = B.binary(O.XOR, bits, const(1 << 31, dt.uint32))
+        raised = B.binary(O.ADD, B.cast(x, dt.int32), const(1 << (bits - 1), dt.int32))
+        key = B.bitcast(raised, dt.uint32)
     else:
-        bits = B.cast(x, dt.uint32)
+        key = B.cast(x, wide)
     if descending:
-        bits = B.unary(O.NOT, bits)
-    if bits.dtype is dt.uint32:
-        return [bits]
-    high = B.binary(O.SHR, bits, const(32, dt.uint64))
-    return [B.cast(high, dt.uint32), B.cast(bits, dt.uint32)]
+        key = B.binary(O.XOR, key, const((1 << bits) - 1, wide))
+    return key, bits
 
 
 def _float_bits(x: UOp) -> UOp:
     """Bits in the order of the values: both zeros equal, every NaN above infinity."""
-    unsigned = dt.uint32 if x.dtype is dt.float32 else dt.uint64
+    unsigned = _UNSIGNED[x.dtype.bits]
     top = 1 << (x.dtype.bits - 1)
     zero = const(0.0, x.dtype)
     plain = B.bitcast(B.where(B.binary(O.EQ, x, zero), zero, x), unsigned)
@@ -79,16 +75,19 @@ def _float_bits(x: UOp) -> UOp:
 # -- order of the last axis --------------------------------------------------------------------
 
 
-def order(x: UOp, descending: bool) -> UOp:
-    """The positions (int64) that sort the last axis; equal elements keep their order."""
+def order(x: UOp, descending: bool, count: int | None = None) -> UOp:
+    """The positions (int64) that sort the last axis, or the first ones of them; equal elements
+    keep their order."""
     n = x.shape[-1]
-    if n <= 1 or 0 in x.shape:
-        return B.full(x.shape, 0, dt.int64)
-    keys = _keys(x, descending)
-    found = _order_of_key(keys[-1])
-    if len(keys) == 1:
-        return found
-    again = _order_of_key(pick(keys[0], found))
+    count = n if count is None else count
+    if n <= 1 or 0 in x.shape or not count:
+        return B.full((*x.shape[:-1], count), 0, dt.int64)
+    key, bits = _key(x, descending)
+    if bits <= 32:
+        return _order_of_key(key, bits, count)
+    found = _order_of_key(B.cast(key, dt.uint32), 32, n)
+    high = B.cast(B.binary(O.SHR, key, const(32, dt.uint64)), dt.uint32)
+    again = _order_of_key(pick(high, found), 32, count)
     return pick(found, again)
 
 
@@ -97,15 +96,16 @@ def pick(x: UOp, positions: UOp) -> UOp:
     return wrap(x, None).gather(-1, wrap(positions, None)).uop
 
 
-def _order_of_key(key: UOp) -> UOp:
+def _order_of_key(key: UOp, bits: int, count: int) -> UOp:
     *lead, n = key.shape
+    low = (n - 1).bit_length()
     place = B.reshape(B.iota(n, dt.uint64), (*[1] * len(lead), n))
-    shifted = B.binary(O.SHL, B.cast(key, dt.uint64), const(32, dt.uint64))
+    shifted = B.binary(O.SHL, B.cast(key, dt.uint64), const(low, dt.uint64))
     words = B.binary(O.OR, shifted, place)
     if n <= RANKED:
-        return _by_rank(words)
-    network = B.binary(O.AND, _network(words), const((1 << 32) - 1, dt.uint64))
-    return B.cast(network, dt.int64)
+        return slice_axis(_by_rank(words), len(lead), 0, count)
+    found = B.sort(words, count, low, low + bits)
+    return B.cast(B.binary(O.AND, found, const((1 << low) - 1, dt.uint64)), dt.int64)
 
 
 def _by_rank(words: UOp) -> UOp:
@@ -124,45 +124,12 @@ def _by_rank(words: UOp) -> UOp:
     return B.cast(fold(found, O.ADD, (axis,), False), dt.int64)
 
 
-def _network(words: UOp) -> UOp:
-    """The words of the last axis in ascending order."""
-    *lead, n = words.shape
-    size = 1 << (n - 1).bit_length()
-    x = pad_value(words, (*[(0, 0)] * len(lead), (0, size - n)), (1 << 64) - 1)
-    x = B.contiguous(x)
-    since = 0
-    run = 2
-    while run <= size:
-        distance = run // 2
-        while distance:
-            x = _stage(x, run, distance, size)
-            since += 1
-            if since == FUSED:
-                x, since = B.contiguous(x), 0
-            distance //= 2
-        run *= 2
-    return slice_axis(x, len(lead), 0, n)
-
-
-def _stage(x: UOp, run: int, distance: int, size: int) -> UOp:
-    """Compare elements ``distance`` apart; runs go up and down in turn."""
-    lead = x.shape[:-1]
-    ones = [1] * len(lead)
-    groups = size // (2 * distance)
-    split = B.reshape(x, (*lead, groups, 2, distance))
-    partner = B.flip(split, (len(lead) + 1,))
-    low = B.binary(O.EQ, _line(2, (*ones, 1, 2, 1)), const(0, dt.int32))
-    if run < size:
-        group = _line(groups, (*ones, groups, 1, 1))
-        down = B.binary(O.AND, group, const(run // (2 * distance), dt.int32))
-        low = B.binary(O.EQ, low, B.binary(O.EQ, down, const(0, dt.int32)))
-    smaller = B.binary(O.MIN, split, partner)
-    larger = B.binary(O.MAX, split, partner)
-    return B.reshape(B.where(low, smaller, larger), x.shape)
-
-
-def _line(size: int, shape: tuple[int, ...]) -> UOp:
-    return B.reshape(B.iota(size, dt.int32), shape)
+def _ordered(x: Tensor, axis: int, descending: bool, count: int | None = None) -> Tensor:
+    """The first positions in the order of an axis."""
+    if not x.ndim:
+        return wrap(B.full((), 0, dt.int64), x._device)
+    moved = x.movedim(axis, -1)
+    return wrap(order(moved.uop, descending, count), x._device).movedim(-1, axis)
 
 
 class Sorting(Core):
@@ -174,11 +141,7 @@ class Sorting(Core):
         self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True
     ) -> Tensor:
         """The positions that sort an axis; NaN comes last, or first when descending."""
-        axis = axis_of(dim, self.ndim)
-        if not self.ndim:
-            return wrap(B.full((), 0, dt.int64), self._device)
-        moved = self.movedim(axis, -1)
-        return wrap(order(moved.uop, descending), self._device).movedim(-1, axis)
+        return _ordered(self, axis_of(dim, self.ndim), descending)
 
     def sort(self: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Ordered:
         """The sorted values of an axis and their positions."""
@@ -198,9 +161,7 @@ class Sorting(Core):
         size = self.shape[axis] if self.ndim else 1
         if not 0 <= count <= size:
             raise ShapeError(f"topk: k is {count}, but the axis has {size} elements")
-        indices = self.argsort(axis, largest)
-        if self.ndim:
-            indices = indices.narrow(axis, 0, count)
+        indices = _ordered(self, axis, largest, count)
         return Ordered(self.gather(axis, indices) if self.ndim else self, indices)
 
     def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ordered:
@@ -208,7 +169,7 @@ class Sorting(Core):
         axis = real_axis(dim, self.shape, "kthvalue")
         if not 1 <= k <= self.shape[axis]:
             raise ShapeError(f"kthvalue: k is {k}, but the axis has {self.shape[axis]} elements")
-        found = self.argsort(axis).narrow(axis, k - 1, 1)
+        found = _ordered(self, axis, False, k).narrow(axis, k - 1, 1)
         values = self.gather(axis, found)
         return Ordered(values, found) if keepdim else Ordered(
             values.squeeze(axis), found.squeeze(axis)
@@ -223,7 +184,7 @@ class Sorting(Core):
         if self.dtype.kind != "f" or not middle:
             return self.kthvalue(middle, dim, keepdim)
         is_nan = self.isnan()
-        places = self.argsort(axis).narrow(axis, middle - 1, 1)
+        places = _ordered(self, axis, False, middle).narrow(axis, middle - 1, 1)
         places = select(is_nan.any(axis, True), is_nan.argmax(axis, True), places)
         values = self.gather(axis, places)
         if keepdim:

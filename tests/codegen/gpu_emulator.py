@@ -3,8 +3,9 @@
 Takes the LLVM IR of one kernel, as far as matmul tiles and what follows them need it, and says what
 memory holds afterwards. Beyond values it checks what only shows now and then on a GPU: every
 access is inside its array and aligned; shared memory is not read before a barrier follows its
-writing, not written while another thread or the tensor cores may still read it; stores of
-sixteen bytes meet no bank twice. Asynchronous copies arrive when they are waited for, no sooner.
+writing (or a meeting of the warp that wrote it), not written while another thread or the tensor
+cores may still read it; stores of sixteen bytes meet no bank twice. Asynchronous copies arrive when
+they are waited for, no sooner.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 SHARED_BYTES: Final = 227 << 10
+SHARED_START: Final = 16
 SLOT: Final = 40  # bits of an address below the number of its array
 INTEGERS: Final = {
     "i1": np.bool_, "i8": np.uint8, "i16": np.uint16, "i32": np.uint32, "i64": np.uint64,
@@ -33,6 +35,7 @@ BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "or": np.bitwise_or, "xor": np.bitwise_xor, "udiv": np.floor_divide, "urem": np.remainder,
     "shl": np.left_shift, "lshr": np.right_shift, "fadd": np.add, "fmul": np.multiply,
     "fsub": np.subtract, "fdiv": np.divide,
+    "ashr": lambda a, b: (a.view(np.int32) >> b.view(np.int32)).view(np.uint32),
 }  # fmt: skip
 TESTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
@@ -78,6 +81,9 @@ class Emulator:
         self.epoch = 1
         self.written = np.full(SHARED_BYTES, 0)  # the epoch of the last writing, -1 on its way
         self.read = np.zeros(SHARED_BYTES, np.int64)
+        self.meeting = 1  # of the threads of warps
+        self.met = np.zeros((2, SHARED_BYTES), np.int64)  # the meeting before a writing, a reading
+        self.warp = np.full((2, SHARED_BYTES), -1)  # who wrote, who read; -2 for several
         self.copies: list[list[tuple[Array, Array]]] = [[]]
         self.products: list[list[Array]] = []  # places that tensor cores read, by group
         self.finished: list[list[Array]] = []  # waited for by each thread, not yet by all
@@ -153,6 +159,8 @@ class Emulator:
             return self.values[text]  # type: ignore[no-any-return]
         dtype, lanes = self._dtype(kind)
         shape = (self.threads,) if lanes == 1 else (self.threads, lanes)
+        if text == "@dynamic_shared":
+            return np.full(shape, SHARED_START, np.uint64)
         if text.startswith("%p"):
             return np.full(shape, int(text[2:]) << SLOT, np.uint64)
         if text in self.arrays:
@@ -248,7 +256,7 @@ class Emulator:
 
     def _ptrtoint(self, text: str) -> Array:
         assert "@dynamic_shared" in text
-        return np.full(self.threads, 16, np.uint32)
+        return np.full(self.threads, SHARED_START, np.uint32)
 
     def _getelementptr(self, text: str) -> Array:
         kind, base, step, offset = re.match(  # type: ignore[union-attr]
@@ -298,10 +306,24 @@ class Emulator:
         if name.startswith("llvm.nvvm.barrier"):
             assert (self.masks[-1] == self.alive).all()
             self.epoch += 1
+            self.meeting += 1
             for group in self.finished:
                 self._mark(group, -1)
             self.finished = []
             return None
+        if name == "llvm.nvvm.bar.warp.sync":
+            self.meeting += 1
+            return None
+        if name == "llvm.nvvm.vote.ballot.sync":
+            lanes = np.uint32(1) << np.arange(32, dtype=np.uint32)
+            votes = (values[1].reshape(-1, 32) * lanes).sum(1, dtype=np.uint32)
+            return np.repeat(votes, 32)
+        if name == "llvm.ctpop.i32":
+            return np.bitwise_count(values[0]).astype(np.uint32)
+        if name == "llvm.nvvm.shfl.sync.up.i32":
+            place = np.arange(self.threads)
+            source = place - int(values[2][0])
+            return values[1][np.where(source // 32 == place // 32, source, place)]
         if name in FOLDS:
             return FOLDS[name](*values)
         if name in ("llvm.smin.i32", "llvm.smax.i32"):
@@ -332,11 +354,15 @@ class Emulator:
         return value[:, 0] if lanes == 1 else value
 
     def _load_shared(self, address: Array, dtype: Any, size: int, align: int) -> Array:
-        assert not (address % np.uint64(align)).any()
-        places = address.astype(np.int64)[:, None] + np.arange(size)
+        mask = self.masks[-1]
+        assert not (address[mask] % np.uint64(align)).any()
+        places = address[mask].astype(np.int64)[:, None] + np.arange(size)
         self._may_read(places)
+        self._note(1, places)
         self.read[places] = self.epoch
-        value = self.shared[places].view(dtype)
+        found = np.zeros((self.threads, size), np.uint8)
+        found[mask] = self.shared[places]
+        value = found.view(dtype)
         return value[:, 0] if size == np.dtype(dtype).itemsize else value
 
     def _store(self, text: str) -> None:
@@ -358,8 +384,38 @@ class Emulator:
             self.conflicts += sum(8 - len(set(row)) for row in banks.tolist())
         places = address[mask].astype(np.int64)[:, None] + np.arange(size)
         self._may_write(places, raw[mask])
+        self._note(0, places)
         self.shared[places] = raw[mask]
         self.written[places] = self.epoch
+
+    def _atomicrmw(self, text: str) -> None:
+        pointer, added = re.match(  # type: ignore[union-attr]
+            rf"atomicrmw add ptr addrspace\(3\) ({_TERM}), i32 (\d+) monotonic, align 4$", text
+        ).groups()
+        places = self._term("ptr", pointer)[self.masks[-1]].astype(np.int64)
+        assert not (places % 4).any()
+        assert (self.read[places] < self.epoch).all()
+        np.add.at(self.shared.view(np.uint32), places // 4, np.uint32(added))
+        self.written[places[:, None] + np.arange(4)] = self.epoch
+
+    def _note(self, which: int, places: Array) -> None:
+        """Which warp writes or reads there, and after which meeting."""
+        warps = np.repeat(np.flatnonzero(self.masks[-1]) // 32, places.shape[1]).reshape(-1)
+        flat = places.reshape(-1)
+        same = self.met[which, flat] == self.meeting
+        others = same & (self.warp[which, flat] != warps)
+        self.warp[which, flat] = np.where(others, -2, warps)
+        self.met[which, flat] = self.meeting
+
+    def _is_met(self, which: int, places: Array) -> Array:
+        """Whether only this thread's warp was there since the last barrier, before a meeting."""
+        warps = (np.flatnonzero(self.masks[-1]) // 32)[:, None]
+        if len(warps) != len(places):  # tensor cores read for all
+            return np.zeros(places.shape, bool)
+        found: Array = (self.warp[which][places] == warps) & (
+            self.met[which][places] < self.meeting
+        )
+        return found
 
     def _global(self, address: Array, size: int, align: int) -> list[tuple[int, Array, Array]]:
         """Places in each array that active threads reach."""
@@ -376,13 +432,18 @@ class Emulator:
 
     def _may_write(self, places: Array, data: Array) -> None:
         """Whether nobody reads there any more, or the same bytes come again."""
-        changed = places[self.shared[places] != data]
-        assert (self.read[changed] < self.epoch).all(), "written where another thread may read"
+        is_changed = self.shared[places] != data
+        changed = places[is_changed]
+        is_free = (self.read[places] < self.epoch) | self._is_met(1, places)
+        assert is_free[is_changed].all(), "written where another thread may read"
         assert not self.busy[changed].any(), "written where tensor cores may read"
 
     def _may_read(self, places: Array) -> None:
         assert (self.written[places] >= 0).all(), "read before a copy was waited for"
-        assert (self.written[places] < self.epoch).all(), "read before a barrier"
+        is_there = self.written[places] < self.epoch
+        if not is_there.all():
+            is_there |= self._is_met(0, places)
+        assert is_there.all(), "read before a barrier"
 
     # -- assembly ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import Final
+from typing import Final, NamedTuple
 
 from svod.codegen.linearize import Loop
 from svod.codegen.render.attention import emit_attention
@@ -586,6 +586,15 @@ def _nodes(loop: Loop) -> Iterator[UOp]:
             yield from _nodes(item)
         else:
             yield item
+
+
+class GpuText(NamedTuple):
+    """A module of one kernel."""
+
+    source: str
+    align: int  # bytes all pointers must be aligned to
+    shared: int  # bytes of shared memory that the launch provides
+    maps: tuple[TensorMap, ...] = ()  # arguments that the launch makes of addresses
 
 
 def nvptx_module(functions: list[str], shared: list[str], declarations: set[str]) -> str:

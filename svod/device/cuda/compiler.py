@@ -24,7 +24,8 @@ from svod.base.knobs import codegen_key, knobs
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
-from svod.codegen.pipeline import work_of
+from svod.codegen.gpu_sort import GpuSort
+from svod.codegen.pipeline import bytes_moved, work_of
 from svod.codegen.render.tma import TensorMap
 from svod.device.cpu.compiler import object_store
 from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
@@ -34,6 +35,7 @@ from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadat
 from svod.ir.node import UOp
 from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.rangeify import rangeify
+from svod.schedule.sorts import is_sort
 
 FORMAT: Final = "2"  # changes when the ABI or the way PTX is made does
 PTX_VERSION: Final = "ptx80"
@@ -78,7 +80,7 @@ class CudaRenderer:
         """The GPU with the units that the knobs allow."""
         return replace(self._machine, tensor_cores=knobs.tensor_cores, uses_tf32=knobs.tf32)
 
-    def code(self, body: UOp) -> GpuKernel:
+    def code(self, body: UOp) -> GpuKernel | GpuSort:
         machine = self.machine
         found = self.chosen.get(body.content_hash)
         if found is not None:  # amounts were searched for, units are what the knobs say now
@@ -105,10 +107,12 @@ class CudaRenderer:
 
     def work(self, body: UOp) -> tuple[int, int]:
         """Operations and least bytes of a kernel."""
+        if is_sort(body):
+            return 0, bytes_moved(body.toposort())
         return work_of(body, rangeify(body))
 
 
-def spec_of(code: GpuKernel) -> ProgramSpec:
+def spec_of(code: GpuKernel | GpuSort) -> ProgramSpec:
     """What the device layer knows of a kernel."""
     text = code.text()
     sizes = derive_metadata(code.kernel)

@@ -5,8 +5,18 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Final
 
+from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import BufferArg, BufferRef, CustomArg, ReduceArg, ScanArg, ViewArg
+from svod.ir.args import (
+    BufferArg,
+    BufferRef,
+    CustomArg,
+    RadixArg,
+    ReduceArg,
+    ScanArg,
+    SortArg,
+    ViewArg,
+)
 from svod.ir.checks.values import (
     VALUES,
     Check,
@@ -173,6 +183,30 @@ def _scatter(node: UOp) -> str | None:
     return None
 
 
+def _sort(node: UOp) -> str | None:
+    x, arg = node.src[0], node.arg
+    if type(arg) is not SortArg or not 0 <= arg.low < arg.high <= 64:
+        return "its argument must be SortArg(kept, low, high) with bits of a word"
+    if x.dtype is not dt.uint64 or not x.shape:
+        return f"it sorts uint64 along an axis, not {x.dtype!r} of shape {x.shape}"
+    if not 1 <= arg.kept <= x.shape[-1]:
+        return f"it keeps {arg.kept} of {x.shape[-1]} words"
+    return keeps_dtype(node)
+
+
+def _radix(node: UOp) -> str | None:
+    arg = node.arg
+    if type(arg) is not RadixArg or not 0 <= arg.low <= 56 or arg.block < 1:
+        return "its argument must be RadixArg(step, low, block) with a digit of a word"
+    takes = {"count": (dt.uint64,), "start": (dt.uint32,), "deal": (dt.uint64, dt.uint32)}
+    if arg.step not in takes:
+        return f"it has no step {arg.step!r}: there are {', '.join(takes)}"
+    if tuple([s.dtype for s in node.src]) != takes[arg.step]:
+        return f"{arg.step!r} takes {takes[arg.step]}, not {dtypes_of(node.src)}"
+    gives = dt.uint64 if arg.step == "deal" else dt.uint32
+    return None if node.dtype is gives else f"{arg.step!r} gives {gives!r}, not {node.dtype!r}"
+
+
 def _indices(x: UOp, indices: tuple[UOp, ...]) -> str | None:
     if len(indices) > len(x.shape):
         return f"{len(indices)} indices address the {len(x.shape)} axes of {x.shape}"
@@ -250,7 +284,8 @@ _MEMORY: Final = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.MSELECT, O.MSTAC
 # EXPAND and PAD are missing: elements would overlap, or have no place.
 _WRITABLE_VIEWS: Final = frozenset(
     {O.RESHAPE, O.PERMUTE, O.SHRINK, O.FLIP, O.BITCAST, O.ASSIGN, O.AFTER}
-    | {O.CONTIGUOUS, O.COPY, O.SCATTER, O.CUSTOM_FUNCTION}  # whose result is a buffer
+    # Those whose result is a buffer.
+    | {O.CONTIGUOUS, O.COPY, O.SCATTER, O.CUSTOM_FUNCTION, O.SORT, O.RADIX}
 )
 TENSOR: Final[Table] = {
     **VALUES,
@@ -270,6 +305,8 @@ TENSOR: Final[Table] = {
     O.IOTA: (0, 0, _iota),
     O.GATHER: (2, None, _gather),
     O.SCATTER: (3, None, _scatter),
+    O.SORT: (1, 1, _sort),
+    O.RADIX: (1, 2, _radix),
     O.CAT: (1, None, _concatenation),
     O.SCAN: (2, None, _scan),
     O.AFTER: (1, None, keeps_dtype),
