@@ -24,10 +24,15 @@ def steps_stay_apart(store: UOp, r: UOp) -> bool:
     step = abs(terms.pop(r, 0))
     if step == 0 or r.src[0].op != O.CONST:
         return False
-    tests = conjuncts(index.src[2]) if len(index.src) > 2 else []
-    small = sum([abs(f) * _width(t, tests) for t, f in terms.items() if abs(f) < step])
+    small = reach(index, {t: f for t, f in terms.items() if abs(f) < step})
     larger = gcd(*[f for f in terms.values() if abs(f) >= step])
     return small < step and (larger == 0 or step * (extent(r) - 1) + small < larger)
+
+
+def reach(index: UOp, terms: dict[UOp, int]) -> float:
+    """The largest difference of two values of a sum of terms of a place."""
+    tests = conjuncts(index.src[2]) if len(index.src) > 2 else []
+    return sum([abs(f) * _width(t, tests) for t, f in terms.items()])
 
 
 def _width(term: UOp, tests: list[UOp]) -> float:

@@ -13,6 +13,7 @@ from svod.optimize.apart import steps_stay_apart
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_scatter import (
     by_parts,
+    by_tallies,
     by_warps,
     count_parts,
     shared_out,
@@ -34,6 +35,9 @@ def spread_outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt])
     store, *loops = end.src
     if store.arg == "ordered":
         store = unordered(store) or store
+    tallies = by_tallies(sink, store, loops, machine, applied) if store.arg == "add" else None
+    if tallies is not None:
+        return tallies
     ordered = store.arg == "ordered"
     serial = [r for r in loops if ordered and not _is_free(store, r)]
     stacked = [] if ordered else [r for r in stacked_axes(sink) if r in loops]

@@ -4,7 +4,8 @@ The last write to a place wins and sums are made in the order of the loops: resu
 single thread, bit by bit. Where loops have places of their own, a warp makes the steps of each, 32
 at once but for those that meet (`svod.codegen.render.turns`). Elsewhere places are split into
 parts, each for one thread: a warp looks at 32 steps at once and takes those of its part (the
-renderer's `vote`); nothing is read for the rest. Where the order does not count, the memory adds.
+renderer's `vote`); nothing is read for the rest. Where the order does not count, the memory adds,
+that of a block first where there are few places.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import gcd, isqrt, prod
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import AxisKind
+from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import (
     ONE,
@@ -31,13 +32,16 @@ from svod.ir.symbolic import (
     sub,
     terms_of,
 )
+from svod.optimize.apart import reach
 from svod.optimize.gpu_machine import GpuMachine
-from svod.optimize.gpu_threads import power_above, product, special, unflatten
+from svod.optimize.gpu_threads import gated_store, power_above, product, special, unflatten
 from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
 
 WARPS = 8  # of a block, each with places of its own
 MANY_WARPS = 64
+TALLIERS, TALLIED = 512, 4  # threads of a block that counts together, steps of each at once
+TALLY_BYTES = 1 << 15  # of shared memory
 STEPS_PER_PART = 8  # at least
 STEP_COST = 18000  # of a step, in looks at one of another part, times the multiprocessors
 
@@ -60,6 +64,33 @@ def unordered(store: UOp) -> UOp | None:
     if any(n.src[0] is index.src[0] for n in reads):
         return None
     return make(O.STORE, dt.void, (index, amounts[0]), _ATOMIC[value.op])
+
+
+def by_tallies(
+    sink: UOp, store: UOp, loops: list[UOp], machine: GpuMachine, applied: list[Opt]
+) -> UOp | None:
+    """Blocks that add up in shared memory first; None where places are many, or steps few."""
+    memory = store.src[0].src[0]
+    size = prod(memory.arg.shape)
+    steps = product([r.src[0] for r in loops])
+    has_loops = any(n.op == O.REDUCE for n in store.toposort())
+    if store.arg != "add" or size * memory.dtype.itemsize > TALLY_BYTES or has_loops:
+        return None
+    blocks = min(machine.multiprocessors * 4, int(steps.vmax) // (TALLIERS * 8 + 4 * size))
+    if steps.op != O.CONST or blocks < 2:
+        return None
+    count = -(-steps.arg // (TALLIERS * blocks * TALLIED))
+    outer = new_range(sink, count, AxisKind.LOOP)
+    copy = make(O.RANGE, dt.index, (num(TALLIED),), RangeArg(outer.arg.id + 1, AxisKind.UPCAST))
+    block = add(mul(add(mul(outer, TALLIED), copy), blocks), special("g0", blocks))
+    place = add(mul(block, TALLIERS), special("l0", TALLIERS))
+    inside = lt(place, steps)
+    if inside is not TRUE:
+        place = make(O.MIN, dt.index, (place, sub(steps, ONE)))
+    applied += [Opt("LOCAL", loops[-1].arg.id, TALLIERS), Opt("UPCAST", loops[-1].arg.id, TALLIED)]
+    index, value = gated_store(replace_all(store, unflatten(place, loops)), inside).src
+    tally = make(O.STORE, dt.void, (index, value), ("tally", size, TALLIERS))
+    return make(O.END, dt.void, (tally, outer, copy))
 
 
 def by_parts(store: UOp, serial: list[UOp], machine: GpuMachine, applied: list[Opt]) -> UOp | None:
@@ -114,10 +145,15 @@ def by_warps(
     store = replace_all(store, {**unflatten(row, free), **unflatten(steps, serial)})
     index, value = store.src
     terms, _ = terms_of(index.src[1])
-    place = from_terms({t: f for t, f in terms.items() if steps in t.ranges}, 0)
+    moving = {t: f for t, f in terms.items() if steps in t.ranges}
+    common = gcd(*moving.values()) or 1
+    moving = {t: f // common for t, f in moving.items()}
+    place = from_terms(moving, 0)
+    far = reach(index, moving)
+    bits = int(far).bit_length() if far < 1 << 32 and min(moving.values(), default=0) >= 0 else 64
     gate = and_(index.src[2], inside) if len(index.src) > 2 else inside
     reads = any(n.op == O.LOAD and n.src[0].src[0] is index.src[0] for n in value.toposort())
-    turn = make(O.BARRIER, dt.bool_, (place, gate), ("turn", "each" if reads else "last"))
+    turn = make(O.BARRIER, dt.bool_, (place, gate), ("turn", "each" if reads else "last", bits))
     target = make(O.INDEX, index.dtype, (*index.src[:2], turn), index.arg)
     return make(O.END, dt.void, (make(O.STORE, dt.void, (target, value), store.arg), steps))
 

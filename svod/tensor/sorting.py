@@ -231,9 +231,15 @@ class Sorting(Core):
         size = max(minlength, int(self.amax().item()) + 1 if self.numel() else 0)
         if weights is not None and weights.shape != self.shape:
             raise ShapeError(f"bincount: weights of shape {weights.shape} for {self.shape}")
-        kind = dt.int64
-        if weights is not None:
-            kind = dt.float32 if weights.dtype is dt.float32 else dt.float64
-        amounts = wrap(B.full(self.shape, 1, kind), self._device)
-        amounts = amounts if weights is None else weights.cast(kind)
-        return wrap(B.full((size,), 0, kind), self._device).scatter_add(0, self, amounts)
+        if weights is None:
+            return counts_of(self, size).cast(dt.int64)
+        kind = dt.float32 if weights.dtype is dt.float32 else dt.float64
+        start = wrap(B.full((size,), 0, kind), self._device)
+        return start.scatter_add(0, self, weights.cast(kind))
+
+
+def counts_of(place: Tensor, size: int) -> Tensor:
+    """How often each place occurs; what is outside is not counted."""
+    kind = dt.int32 if place.numel() < 1 << 31 else dt.int64
+    start = wrap(B.full((size,), 0, kind), place._device)
+    return start.scatter_add(0, place, wrap(B.full(place.shape, 1, kind), place._device))

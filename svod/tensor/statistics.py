@@ -24,7 +24,7 @@ from svod.tensor.core import (
     wrap,
 )
 from svod.tensor.elementwise import select
-from svod.tensor.sorting import Ordered
+from svod.tensor.sorting import Ordered, counts_of
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -179,7 +179,7 @@ class Statistics(Core):
         place = ((x - low) * (count / (high - low))).floor().clamp(0, count - 1)
         inside = (x >= low) & (x <= high)
         where = select(inside, place, 0.0).cast(dt.int64)
-        return _counts(select(inside, where, count), count).cast(self.dtype)
+        return counts_of(select(inside, where, count), count).cast(self.dtype)
 
     def histogram(
         self: Tensor,
@@ -210,13 +210,13 @@ class Statistics(Core):
         inside = (x >= edges[0]) & (x <= edges[-1])
         where = select(inside, place, size)
         if weight is None:
-            counts = _counts(where, size).cast(self.dtype)
+            found = counts_of(where, size).cast(self.dtype)
         else:
             start = wrap(B.full((size,), 0, self.dtype), self._device)
-            counts = start.scatter_add(0, where, weight.ravel().cast(self.dtype))
+            found = start.scatter_add(0, where, weight.ravel().cast(self.dtype))
         if density:
-            counts = counts / (counts.sum() * (edges[1:] - edges[:-1]))
-        return counts, edges
+            found = found / (found.sum() * (edges[1:] - edges[:-1]))
+        return found, edges
 
     def cov(
         self: Tensor,
@@ -300,13 +300,6 @@ class Statistics(Core):
     def dist(self: Tensor, other: Tensor, p: Scalar = 2) -> Tensor:
         """The p-norm of the difference."""
         return (self - other).norm(p)
-
-
-def _counts(place: Tensor, size: int) -> Tensor:
-    """How often each place occurs; what is outside is not counted."""
-    kind = dt.int32 if place.numel() < 1 << 31 else dt.int64
-    start = wrap(B.full((size,), 0, kind), place._device)
-    return start.scatter_add(0, place, wrap(B.full(place.shape, 1, kind), place._device))
 
 
 def _range_of(x: Tensor, low: float, high: float, what: str) -> tuple[float, float]:

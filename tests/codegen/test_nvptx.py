@@ -200,19 +200,15 @@ def test_warps_take_the_steps_of_a_scatter_that_are_theirs(tmp_path: Path) -> No
 
 
 def test_steps_of_rows_that_meet_take_turns(tmp_path: Path) -> None:
-    x, places, values = stored(64, 500), stored(64, 99, dtype=dt.int64), stored(64, 99)
-    added = [ptx(kernels(x.scatter_add(axis, places, values))[-1]) for axis in (0, 1)]
-    last = ptx(
-        kernels(stored(2000, 500).scatter(1, stored(2000, 99, dtype=dt.int64), stored(2000, 99)))[
-            -1
-        ]
-    )
-    for text in (*added, last):
-        assert text.count("match.any.sync") == 4
-        assert "bar.warp.sync" in text
-    assert all("vote.sync.ballot" in text for text in added)
-    assert "vote.sync.ballot" not in last  # one write for each place
-    assemble([*added, last], tmp_path)
+    """Each thread asks who has its place, bit by bit where places are few."""
+    rows, places, values = stored(2000, 500), stored(2000, 99, dtype=dt.int64), stored(2000, 99)
+    added = ptx(kernels(rows.scatter_add(1, places, values))[-1])
+    last = ptx(kernels(rows.scatter(1, places, values))[-1])
+    long = ptx(kernels(stored(2000, 1 << 26).scatter_add(1, places, values))[-1])
+    assert all("bar.warp.sync" in text for text in (added, last, long))
+    assert [text.count("match.any.sync") for text in (added, last, long)] == [0, 0, 4]
+    assert added.count("vote.sync.ballot") == last.count("vote.sync.ballot") + 4
+    assemble([added, last, long], tmp_path)
 
 
 def test_whole_numbers_are_added_by_memory(tmp_path: Path) -> None:
@@ -222,6 +218,10 @@ def test_whole_numbers_are_added_by_memory(tmp_path: Path) -> None:
         assert f"atom.global.add.{suffix}" in ptx(code)
     _, found, last = kernels(stored(500).scatter(0, places, x))
     assert "atom.global.max.s32" in ptx(found)
+    many = kernels(
+        stored(500, dtype=dt.int32).scatter_add(0, *[stored(1 << 20, dtype=dt.int32)] * 2)
+    )
+    assert "atom.shared.add.u32" in ptx(many[-1]) and "atom.global.add.u32" in ptx(many[-1])
     small = kernels(stored(500, dtype=dt.int8).scatter_add(0, places, places.cast(dt.int8)))[-1]
     assert "atom" not in ptx(small)
     assemble([ptx(found), ptx(last), ptx(small)], tmp_path)

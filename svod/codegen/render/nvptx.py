@@ -10,6 +10,7 @@ taken to be aligned to 16 bytes where ``aligned``; otherwise no access is wider 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import gcd
 from typing import Final, NamedTuple
 
@@ -20,6 +21,7 @@ from svod.codegen.render.llvm import SELDOM, LLVMRenderer
 from svod.codegen.render.llvm_memory import factor_of
 from svod.codegen.render.llvm_types import memory_type, type_name, zero
 from svod.codegen.render.rare import behind_branches
+from svod.codegen.render.tallies import Tally, emit_tallies, is_tally
 from svod.codegen.render.tiles import emit_tile
 from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
 from svod.codegen.render.turns import emit_turns
@@ -57,6 +59,7 @@ class NvptxRenderer(LLVMRenderer):
         self.dynamic_bytes = 0  # of shared memory that the launch provides
         self.maps: list[TensorMap] = []  # arguments that the launch makes of addresses
         self.fed: Fed | None = None  # the tile that the copy engine feeds
+        self.tallies: dict[UOp, Tally] = {}  # of stores that shared memory adds up
         self._tiles: dict[UOp, list[str]] = {}
         self._quads: dict[int, dict[int, tuple[UOp, str]]] = {}
         self._exchanged: dict[tuple[UOp, str], str] = {}
@@ -110,7 +113,10 @@ class NvptxRenderer(LLVMRenderer):
         votes = [n for n in loop.items if not isinstance(n, Loop) and _is_vote(n)]
         turns = [n for n in loop.items if not isinstance(n, Loop) and _is_turn(n)]
         self._depth += 1
-        if turns:
+        tallies = [n for n in loop.items if not isinstance(n, Loop) and is_tally(n)]
+        if tallies:
+            emit_tallies(self, tallies, partial(super()._loop, loop))
+        elif turns:
             emit_turns(self, loop, turns[0])
         elif votes and not loop.carried:
             self._voted_loop(loop, votes[0])
@@ -453,6 +459,9 @@ class NvptxRenderer(LLVMRenderer):
             self._store_quad(node, self._emit(f"bitcast {kind} {value} to i32"))
             return
         gate = index.src[2] if len(index.src) > 2 else None
+        if node in self.tallies:
+            self.tallies[node].count(self, index, value)
+            return
         if node.arg in ("add", "max"):
             self._combine(node.arg, index, dtype, value)
             return

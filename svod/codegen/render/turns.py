@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from svod.codegen.render.nvptx import NvptxRenderer
 
 ROUNDS = 4  # of 32 steps each
+MOST_BITS = 24  # of a place, which are asked for one by one; `match` takes as long as for 32
 
 
 class _Round(NamedTuple):
@@ -98,8 +99,7 @@ def _take(
     renderer: NvptxRenderer, loop: Loop, turn: UOp, found: _Round, lane: str, number: str
 ) -> None:
     e, call, lines = renderer._emit, renderer._call, renderer.lines
-    match = "llvm.nvvm.match.any.sync.i64"
-    same = e(call(match, "i32", [("i32", "-1"), ("i64", found.key)]))
+    same = _same(renderer, found, turn.arg[2])
     renderer.names[turn] = "true"
     if turn.arg[1] == "last":
         later = e(f"lshr i32 {e(f'lshr i32 {same}, {lane}')}, 1")
@@ -124,6 +124,23 @@ def _take(
     lines.append(f"  br i1 {more}, label %take{number}, label %taken{number}")
     lines.append(f"taken{number}:")
     renderer.block = f"taken{number}"
+
+
+def _same(renderer: NvptxRenderer, found: _Round, bits: int) -> str:
+    """Which threads have the same place, as bits of a word."""
+    e, call = renderer._emit, renderer._call
+    if bits > MOST_BITS:
+        match = "llvm.nvvm.match.any.sync.i64"
+        return e(call(match, "i32", [("i32", "-1"), ("i64", found.key)]))
+    ballot = "llvm.nvvm.vote.ballot.sync"
+    same = e(call(ballot, "i32", [("i32", "-1"), ("i1", found.is_mine)]))
+    word = e(f"trunc i64 {found.key} to i32")
+    for bit in range(bits):
+        mine = e(f"icmp ne i32 {e(f'and i32 {word}, {1 << bit}')}, 0")
+        have = e(call(ballot, "i32", [("i32", "-1"), ("i1", mine)]))
+        other = e(f"select i1 {mine}, i32 0, i32 -1")
+        same = e(f"and i32 {same}, {e(f'xor i32 {have}, {other}')}")
+    return same
 
 
 def _body(renderer: NvptxRenderer, loop: Loop, test: str) -> None:
