@@ -30,6 +30,7 @@ from svod.ir.node import UOp, const, make
 from svod.optimize.actions import merge_adjacent
 from svod.optimize.gpu import optimize_gpu
 from svod.optimize.gpu_attention import optimize_attention
+from svod.optimize.gpu_attention_gradient import optimize_gradient
 from svod.optimize.gpu_boxes import optimize_boxes, strided_outputs
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
@@ -102,8 +103,9 @@ def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel | GpuSort:
 def takes_whole(body: UOp, machine: GpuMachine) -> bool:
     """Whether there is a tile for attention, or for a convolution where its input is."""
     plain = merge_adjacent(renumber(rangeify(body)))
-    if optimize_attention(plain, machine.has_wgmma, []) is not None:
-        return True
+    for whole in (optimize_attention, optimize_gradient):
+        if whole(plain, machine.has_wgmma, []) is not None:
+            return True
     if optimize_boxes(plain, machine, []) is not None:
         return True
     return optimize_windows(plain, machine, []) is not None

@@ -13,6 +13,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.optimize.actions import merge_adjacent
 from svod.optimize.gpu_attention import optimize_attention
+from svod.optimize.gpu_attention_gradient import optimize_gradient
 from svod.optimize.gpu_boxes import optimize_boxes
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_outputs import spread_outputs
@@ -30,6 +31,8 @@ def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
     applied: list[Opt] = []
     if len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
         planned = optimize_attention(sink, machine.has_wgmma, applied)
+        if planned is None:
+            planned = optimize_gradient(sink, machine.has_wgmma, applied)
         if planned is None:
             planned = optimize_boxes(sink, machine, applied)
         if planned is None:

@@ -10,14 +10,25 @@ stay in float32 until the second product, also where the formula rounds them on 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, prod
-from typing import Final, NamedTuple, TypeAlias
+from math import prod
+from typing import Final
 
 from svod.dtype import types as dt
 from svod.dtype.convert import finfo
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import ZERO, add, and_, lt, mul, num, sub, terms_of
+from svod.ir.symbolic import add, and_, lt, mul, num, sub
+from svod.optimize.attention_scores import (
+    Added,
+    Kept,
+    Step,
+    described,
+    half_load,
+    is_reduction,
+    plain,
+    steps_of,
+    walk_scores,
+)
 from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     HALVES,
@@ -27,53 +38,13 @@ from svod.optimize.gpu_tile import (
     output_pieces,
     store_lanes,
 )
-from svod.optimize.graph import extent, replace_all, stride
+from svod.optimize.graph import extent, replace_all
 from svod.optimize.opts import Opt
 
 ROWS: Final = 128  # of queries in a block: two warpgroups of 64
 MAX_SIDE: Final = 256  # elements of one query or value
 MIN_ROWS: Final = 64  # below, most of a block would be idle
 LARGEST: Final = finfo(dt.float32).max
-
-
-class Scale(NamedTuple):
-    """The scores times a number."""
-
-    factor: float
-
-
-class Causal(NamedTuple):
-    """The scores where key <= query + offset, elsewhere the fill."""
-
-    offset: int
-    fill: float
-
-
-class Memory(NamedTuple):
-    """One element per score, in memory; a stride may be zero."""
-
-    source: UOp  # PARAM
-    base: UOp
-    row: int
-    column: int
-
-
-class Added(NamedTuple):
-    """The scores plus what memory holds times a sign."""
-
-    memory: Memory
-    sign: float
-
-
-class Kept(NamedTuple):
-    """The scores where memory holds true (or false), elsewhere the fill."""
-
-    memory: Memory
-    wanted: bool
-    fill: float
-
-
-Step: TypeAlias = Scale | Causal | Added | Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +82,7 @@ def find_attention(sink: UOp) -> Attention | None:
         return None
     keys = reduction.src[1]
     for weights, value in (reduction.src[0].src, reduction.src[0].src[::-1]):
-        if _load_of(value) is None or not _is_rounded(weights, value):
+        if half_load(value) is None or not _is_rounded(weights, value):
             continue
         found = _softmax(weights, keys)
         if found is not None:
@@ -128,7 +99,7 @@ def _is_rounded(weights: UOp, value: UOp) -> bool:
 def _softmax(node: UOp, keys: UOp) -> tuple[UOp, bool] | None:
     """What a node is the softmax of, over the loop ``keys``, and whether rows of minus infinity
     are zeros in it."""
-    node = _plain(node)
+    node = plain(node)
     if node.op not in (O.MUL, O.DIV):
         return None
     is_turned = node.op == O.MUL and node.src[1].op == O.EXP
@@ -139,12 +110,17 @@ def _softmax(node: UOp, keys: UOp) -> tuple[UOp, bool] | None:
         if total.op != O.RECIP:
             return None
         total = total.src[0]
+    return folded_scores(grown, total, keys)
+
+
+def folded_scores(grown: UOp, total: UOp, keys: UOp) -> tuple[UOp, bool] | None:
+    """The scores whose exponentials over their maximum are added up to ``total``."""
     scores, largest = grown.src[0].src
     top, below = _without_floor(largest), _without_zero(total)
     is_guarded = top is not largest and below is not total
     if is_guarded:
         largest, total = top, below
-    if not _is_reduction(total, O.ADD) or not _is_reduction(largest, O.MAX):
+    if not is_reduction(total, O.ADD) or not is_reduction(largest, O.MAX):
         return None
     is_total = _same(total.src[0], grown, {total.src[1]: keys})
     is_largest = _same(largest.src[0], scores, {largest.src[1]: keys})
@@ -164,10 +140,6 @@ def _without_zero(node: UOp) -> UOp:
         return node
     numbers = (node.src[0].src[1], node.src[1])
     return node.src[2] if [n.arg for n in numbers if n.op == O.CONST] == [0, 1] else node
-
-
-def _is_reduction(node: UOp, op: int) -> bool:
-    return node.op == O.REDUCE and node.arg == op and len(node.src) == 2
 
 
 def _same(a: UOp, b: UOp, ranges: dict[UOp, UOp]) -> bool:
@@ -203,13 +175,13 @@ def _with_scores(
     reduction: UOp, softmax: tuple[UOp, bool], value: UOp, keys: UOp, outputs: list[UOp]
 ) -> Attention | None:
     scores, is_guarded = softmax
-    found = _walk(scores)
+    found = walk_scores(scores)
     if found is None:
         return None
     product, parts = found
     depth = product.src[1]
     for query, key in (product.src[0].src, product.src[0].src[::-1]):
-        if _load_of(query) is None or _load_of(key) is None:
+        if half_load(query) is None or half_load(key) is None:
             return None
         if keys not in query.ranges and keys in key.ranges:
             break
@@ -222,164 +194,12 @@ def _with_scores(
         return None
     # Heads that share their keys look like rows too: the longest axis the masks agree with is it.
     for row in sorted(rows, key=extent, reverse=True):
-        steps = _steps(parts, row, columns[0], keys)
+        steps = steps_of(parts, row, columns[0], keys)
         if steps is not None:
             return Attention(
                 reduction, query, key, value, steps, is_guarded, row, columns[0], keys, depth
             )
     return None
-
-
-def _steps(parts: list[_Part], row: UOp, column: UOp, keys: UOp) -> tuple[Step, ...] | None:
-    """The operations between the product and the softmax; None where one is of another kind."""
-    steps = []
-    for part in parts:
-        step = _step(part, row, keys)
-        if step is None or (isinstance(step, Added | Kept) and column in step.memory.base.ranges):
-            return None
-        steps.append(step)
-    return tuple(steps)
-
-
-_Part: TypeAlias = tuple[UOp, UOp]  # a node of the chain and which of its sources is the chain
-
-
-def _walk(scores: UOp) -> tuple[UOp, list[_Part]] | None:
-    """The product below the scores, and the nodes between them, from the product on."""
-    parts: list[_Part] = []
-    node = scores
-    while True:
-        node = _plain(node)
-        if _is_reduction(node, O.ADD):
-            if node.src[0].op != O.MUL:
-                return None
-            return node, parts[::-1]
-        below = [s for s in node.src if _has_product(s)]
-        if len(below) != 1 or node.op not in O.ELEMENTWISE:
-            return None
-        parts.append((node, below[0]))
-        node = below[0]
-
-
-def _has_product(node: UOp) -> bool:
-    return any(n.op == O.REDUCE for n in node.toposort())
-
-
-def _step(part: _Part, row: UOp, keys: UOp) -> Step | None:
-    node, below = part
-    others = [s for s in node.src if s is not below]
-    if node.op == O.NEG:
-        return Scale(-1.0)
-    if node.op == O.WHERE:
-        return _choice(node, below, row, keys)
-    if len(others) != 1 or len(node.src) != 2:
-        return None
-    (other,) = others
-    if node.op == O.MUL and other.op == O.CONST:
-        return Scale(float(other.arg))
-    if node.op == O.DIV and other.op == O.CONST and node.src[0] is below and other.arg:
-        return Scale(1.0 / float(other.arg))
-    if node.op == O.ADD or (node.op == O.SUB and node.src[0] is below):
-        sign = 1.0 if node.op == O.ADD else -1.0
-        return _addition(_plain(other), sign, row, keys)
-    return None
-
-
-def _addition(other: UOp, sign: float, row: UOp, keys: UOp) -> Step | None:
-    """Something added: a mask in memory, or a computed one of zeros and minus infinities."""
-    if other.op == O.WHERE and all(s.op == O.CONST for s in other.src[1:]):
-        numbers = [sign * float(s.arg) for s in other.src[1:]]
-        if numbers in ([0.0, -inf], [-inf, 0.0]):
-            return _condition(other.src[0], numbers[0] == 0.0, -inf, row, keys)
-        return None
-    memory = _memory(other, row, keys)
-    is_number = other.dtype.kind == "f" and other.dtype.bits in (16, 32)
-    return None if memory is None or not is_number else Added(memory, sign)
-
-
-def _choice(node: UOp, below: UOp, row: UOp, keys: UOp) -> Step | None:
-    test, chosen, otherwise = node.src
-    if test is below:
-        return None
-    other = otherwise if chosen is below else chosen
-    if other.op != O.CONST:
-        return None
-    return _condition(test, chosen is below, float(other.arg), row, keys)
-
-
-def _condition(test: UOp, wanted: bool, fill: float, row: UOp, keys: UOp) -> Step | None:
-    """Scores stay where the test gives ``wanted``."""
-    while True:
-        if test.op == O.NOT:
-            test, wanted = test.src[0], not wanted
-        elif test.op in (O.EQ, O.NE) and test.src[1].op == O.CONST and test.src[1].arg == 0:
-            wanted = wanted if test.op == O.NE else not wanted
-            test = _plain(test.src[0])
-        elif test.op == O.WHERE and all(s.op == O.CONST for s in test.src[1:]):
-            first, second = (bool(s.arg) for s in test.src[1:])
-            if first == second:
-                return None
-            test, wanted = test.src[0], wanted is first
-        elif test.op == O.CAST and test.src[0].dtype.kind == "b":
-            test = test.src[0]
-        else:
-            break
-    if test.op in (O.LE, O.LT):
-        return _causal(test, wanted, fill, row, keys)
-    memory = _memory(test, row, keys)
-    is_byte = test.dtype.itemsize == 1 and test.dtype.kind in "biu"
-    return None if memory is None or not is_byte else Kept(memory, wanted, fill)
-
-
-def _causal(test: UOp, wanted: bool, fill: float, row: UOp, keys: UOp) -> Step | None:
-    """A comparison of the loops: key <= row + offset."""
-    sides = [_index_of(s) for s in test.src]
-    if sides[0] is None or sides[1] is None:
-        return None
-    terms, constant = terms_of(sub(sides[0], sides[1]))
-    terms = {r: factor for r, factor in terms.items() if factor}
-    if test.op == O.LT:
-        constant += 1
-    # What is kept is where terms + constant <= 0; if not wanted, where 1 - terms - constant <= 0.
-    if not wanted:
-        terms, constant = {r: -factor for r, factor in terms.items()}, 1 - constant
-    return Causal(-constant, fill) if terms == {keys: 1, row: -1} else None
-
-
-def _index_of(node: UOp) -> UOp | None:
-    if node.op == O.CONST and node.dtype.kind in "iux":
-        return num(int(node.arg))
-    if node.op == O.CAST and node.dtype.kind in "iu" and node.src[0].dtype is dt.index:
-        lo, hi = dt.integer_limits(node.dtype)
-        return node.src[0] if lo <= node.src[0].vmin and node.src[0].vmax <= hi else None
-    return node if node.dtype is dt.index else None
-
-
-def _memory(node: UOp, row: UOp, keys: UOp) -> Memory | None:
-    if node.op != O.LOAD or len(node.src[0].src) != 2 or node.src[0].src[0].op != O.PARAM:
-        return None
-    index = node.src[0]
-    down, along = stride(index, row), stride(index, keys)
-    if down is None or along is None:
-        return None
-    return Memory(index.src[0], replace_all(index.src[1], {row: ZERO, keys: ZERO}), down, along)
-
-
-def _plain(node: UOp) -> UOp:
-    """Below conversions between floats."""
-    while node.op == O.CAST and node.dtype.kind == "f" and node.src[0].dtype.kind == "f":
-        node = node.src[0]
-    return node
-
-
-def _load_of(factor: UOp) -> UOp | None:
-    """The load of a factor in 16 bits whose products are made in float32."""
-    if factor.op != O.CAST or factor.dtype is not dt.float32:
-        return None
-    load = factor.src[0]
-    if load.op != O.LOAD or load.dtype not in HALVES or len(load.src[0].src) != 2:
-        return None
-    return load if load.src[0].src[0].op == O.PARAM else None
 
 
 # -- the tile -------------------------------------------------------------------------------------
@@ -428,7 +248,7 @@ def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | 
     bases += [replace_all(m.base, values) for m in memories]
     kind = HALVES[kinds.pop()]
     arg = (
-        "tile", "attention", kind, rows, columns, keys, depth, tuple(map(_described, found.steps)),
+        "tile", "attention", kind, rows, columns, keys, depth, tuple(map(described, found.steps)),
         found.is_guarded, *[(o.outer, o.depth, o.wide) for o in (query, key, value)],
     )  # fmt: skip
     tile = make(O.BARRIER, dt.float32, (*sources, *bases, start), arg)
@@ -450,16 +270,3 @@ def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | 
         loops = [piece.lane] if lanes > 1 else []
         ends.append(make(O.END, dt.void, (gated(store, gate), *loops)))
     return make(O.SINK, dt.void, tuple(ends))
-
-
-def _described(step: Step) -> tuple[str | int | float | bool, ...]:
-    """A step without its memory, which the sources of the tile hold in order."""
-    match step:
-        case Scale(factor):
-            return ("scale", factor)
-        case Causal(offset, fill):
-            return ("causal", offset, fill)
-        case Added(memory, sign):
-            return ("added", memory.row, memory.column, memory.source.dtype.name, sign)
-        case Kept(memory, wanted, fill):
-            return ("kept", memory.row, memory.column, wanted, fill)

@@ -66,7 +66,7 @@ class TileShape:
 
 
 @dataclass(slots=True)
-class _Operand:
+class Operand:
     """Memory of one factor: its own axes and those of k, and where a batch starts."""
 
     memory: UOp
@@ -233,7 +233,7 @@ class _Map:
         return [mod(start, inner), *self.places, idiv(start, inner)]
 
 
-def _map_of(o: _Operand, tile: int) -> _Map | None:
+def _map_of(o: Operand, tile: int) -> _Map | None:
     """How the copy engine reads an operand in tiles of so many rows or columns, or None."""
     if not o.wide or o.is_turned or len(o.outer) > 2 or len(o.depth) > 1:
         return None
@@ -366,7 +366,7 @@ def _is_rounded(value: UOp, sink: UOp) -> bool:
     )
 
 
-def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | None:
+def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> Operand | None:
     load = load_of(factor)
     index = load.src[0]
     outer, depth = _axes(index, own), _axes(index, k)
@@ -381,10 +381,10 @@ def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> _Operand | 
     steps = [along[0], constant, *terms.values()]
     steps += [step for axis in (*outer, *depth) if axis is not along for step in axis[1:]]
     is_wide = all(s % width == 0 for s in steps)
-    return _Operand(index.src[0], outer, depth, base, is_wide, load.dtype.itemsize)
+    return Operand(index.src[0], outer, depth, base, is_wide, load.dtype.itemsize)
 
 
-def _fits_parts(o: _Operand) -> bool:
+def _fits_parts(o: Operand) -> bool:
     """Whether sixteen bytes along rows or columns, four elements that are turned, stay within one
     axis, or go from one to the next in a way that panels know: of two axes, in 16 bits."""
     width = FOUR if o.is_turned else 16 // o.itemsize

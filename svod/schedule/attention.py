@@ -1,10 +1,11 @@
-"""Attention as one kernel, where the device has one for it.
+"""Attention as one kernel, and its gradient as a few, where the device has them.
 
 softmax(query @ key.T) @ value is three kernels and a matrix of scores in memory unless somebody
 can compute it by blocks. ``whole_kernels`` finds the formula in a tensor graph, from the second
 product down to the memory it reads, and asks the device whether it takes the whole as one kernel.
 Where it does, the storage decision keeps everything inside unstored and stores what the kernel
-reads and what it gives.
+reads and what it gives. Parts of the gradient are found in the same way: the logarithms of sums of
+exponentials per row, and products with weights that are made again from those.
 """
 
 from __future__ import annotations
@@ -38,15 +39,13 @@ class Whole:
 
 @dataclass(slots=True)
 class Formula:
-    """One softmax between two products."""
+    """A softmax between two products, or a part of its gradient."""
 
-    root: UOp  # the second product's sum
+    root: UOp  # the second product's sum, or the logarithms of the first's rows
     result: UOp  # the same, converted to the type it is used in
-    query: UOp  # factors, as the products see them
-    key: UOp
-    value: UOp
-    inner: list[UOp]  # what nothing else may use
-    masks: list[UOp]  # values the scores meet on the way, before they are moved into place
+    factors: list[UOp]  # of all products, as those see them
+    inner: set[UOp]  # what nothing but such formulas may use
+    values: list[UOp]  # what the scores meet on the way, before it is moved into place
 
 
 def whole_kernels(order: list[UOp], takes: Takes | None, device_of: Callable[[UOp], str]) -> Whole:
@@ -54,47 +53,129 @@ def whole_kernels(order: list[UOp], takes: Takes | None, device_of: Callable[[UO
     found = Whole()
     if takes is None:
         return found
-    users: dict[UOp, list[UOp]] | None = None
+    formulas: list[Formula] = []
+    users: dict[UOp, list[UOp]] = {}
     for node in order:
-        if not _is_product(node):
+        if not _is_product(node) and not _is_logarithm(node):
             continue
-        is_taken = takes(device_of(node))
-        if is_taken is None:
+        if takes(device_of(node)) is None:
             continue
-        if users is None:
-            users = _users(order)
+        users = users or _users(order)
         formula = find_attention(node, users)
-        if formula is None:
-            continue
-        operands = [_memory_of(f) for f in (formula.query, formula.key, formula.value)]
-        operands += formula.masks
-        if not is_taken(_body(formula, operands)):
-            continue
+        if formula is not None:
+            formulas.append(formula)
+    formulas = _closed(formulas, users)
+    taken = []
+    for formula in formulas:
+        is_taken = takes(device_of(formula.root))
+        if is_taken is not None and is_taken(_body(formula, _operands(formula))):
+            taken.append(formula)
+    for formula in _closed(taken, users):
         found.roots.add(formula.root)
-        found.stored.update([o for o in operands if not _is_stored(o)])
+        found.stored.update([o for o in _operands(formula) if not _is_stored(o)])
         if [user.op for user in users.get(formula.result, ())] != [O.CONTIGUOUS]:
             found.stored.add(formula.result)
     return found
 
 
+def _operands(formula: Formula) -> list[UOp]:
+    """What its kernel reads."""
+    return [*[_memory_of(f) for f in formula.factors], *formula.values]
+
+
+def _closed(formulas: list[Formula], users: dict[UOp, list[UOp]]) -> list[Formula]:
+    """Those whose inner values are used by such formulas alone; each computes them for itself."""
+    while True:
+        inside = set[UOp]().union(*[f.inner for f in formulas])
+        kept = [
+            f for f in formulas
+            if all(user in inside for n in f.inner if n is not f.root for user in users.get(n, ()))
+        ]  # fmt: skip
+        if len(kept) == len(formulas):
+            return kept
+        formulas = kept
+
+
 def find_attention(root: UOp, users: dict[UOp, list[UOp]]) -> Formula | None:
-    """The formula that ends in this product."""
+    """The formula that ends here, if any."""
+    inner: list[UOp] = [root]
+    if _is_logarithm(root):
+        scores = _logarithm(root, inner)
+        return None if scores is None else _with_scores(root, root, scores, [], [], inner)
     value = root.src[0]
+    inner.append(value)
     for weights, values in (value.src, value.src[::-1]):
-        inner: list[UOp] = []
-        scores = _softmax(weights, inner)
-        if scores is None:
-            continue
-        found = _scores(scores, inner)
-        if found is None:
-            return None
-        product, masks = found
-        query, key = product.src[0].src
-        inside = {root, value, *inner}
-        if any(user not in inside for n in inner for user in users.get(n, ())):
-            return None
-        return Formula(root, _result(root, users), query, key, values, inner, masks)
+        tried = list(inner)
+        scores = _softmax(weights, tried)
+        if scores is not None:
+            return _with_scores(root, _result(root, users), scores, [values], [], tried)
+        tried = list(inner)
+        found = _recomputed(weights, tried)
+        if found is not None:
+            scores, factors, rows = found
+            result = _result(root, users)
+            return _with_scores(root, result, scores, [*factors, values], rows, tried)
     return None
+
+
+def _with_scores(
+    root: UOp, result: UOp, scores: UOp, factors: list[UOp], values: list[UOp], inner: list[UOp]
+) -> Formula | None:
+    found = _scores(scores, inner)
+    if found is None:
+        return None
+    product, masks = found
+    return Formula(root, result, [*product.src[0].src, *factors], set(inner), [*values, *masks])
+
+
+def _is_logarithm(node: UOp) -> bool:
+    """A sum with a logarithm, as that of a row's exponentials ends."""
+    return node.op == O.ADD and node.src[1].op == O.LOG and not is_symbolic(node.shape)
+
+
+def _logarithm(root: UOp, inner: list[UOp]) -> UOp | None:
+    """What this is the logarithm of the sum of the exponentials of, over rows."""
+    largest, total = root.src[0], root.src[1].src[0]
+    inner += [root.src[1]]
+    total, top = _unguarded(total, inner), _unguarded(largest, inner)
+    if total.op != O.REDUCE_AXIS or total.src[0].op != O.EXP:
+        return None
+    grown = total.src[0]
+    return _folded(grown, total, top, inner)
+
+
+def _recomputed(weights: UOp, inner: list[UOp]) -> tuple[UOp, list[UOp], list[UOp]] | None:
+    """Weights from the logarithms of their rows, or what scores receive, which is those times the
+    difference of a product and a value per row. Returns the scores, the factors of that product
+    and the values per row."""
+    node = _below(weights, inner)
+    rows: list[UOp] = []
+    factors: list[UOp] = []
+    if node.op == O.MUL and {s.op for s in node.src} == {O.EXP, O.SUB}:
+        inner.append(node)
+        node, apart = node.src if node.src[0].op == O.EXP else node.src[::-1]
+        product = _below(apart.src[0], inner)
+        if not _is_product(product):
+            return None
+        inner += [apart, product, product.src[0]]
+        factors += product.src[0].src
+        rows.append(_unmoved(apart.src[1], inner))
+    if node.op != O.EXP or node.src[0].op != O.SUB:
+        return None
+    inner += [node, node.src[0]]
+    scores, logarithm = node.src[0].src
+    rows.append(_unmoved(logarithm, inner))
+    if any(elements(row.shape) * 8 > elements(scores.shape) for row in rows):
+        return None
+    return scores, factors, rows
+
+
+def _unmoved(node: UOp, inner: list[UOp]) -> UOp:
+    """The value below movement, which is noted."""
+    while node.op in O.MOVEMENT:
+        inner.append(node)
+        node = node.src[0]
+    return node
 
 
 def _is_product(node: UOp) -> bool:
@@ -121,15 +202,24 @@ def _softmax(node: UOp, inner: list[UOp]) -> UOp | None:
             return None
         inner.append(total)
         total = _below(total.src[0], inner)
-    scores, largest = grown.src[0].src[0], _below(grown.src[0].src[1], inner)
-    total, largest = _unguarded(total, inner), _unguarded(largest, inner)
+    inner.append(node)
+    return _folded(grown, _unguarded(total, inner), None, inner)
+
+
+def _folded(grown: UOp, total: UOp, top: UOp | None, inner: list[UOp]) -> UOp | None:
+    """The scores below exponentials, their sum over rows and their maximum, which must be ``top``
+    where that is given."""
+    if grown.src[0].op != O.SUB:
+        return None
+    scores = grown.src[0].src[0]
+    largest = _unguarded(_below(grown.src[0].src[1], inner), inner)
     for fold, op, over in ((total, O.ADD, grown), (largest, O.MAX, scores)):
         if fold.op != O.REDUCE_AXIS or fold.arg.op != op or fold.src[0] is not over:
             return None
     if total.arg.axes != largest.arg.axes or len(total.arg.axes) != 1:
         return None
-    inner += [node, grown, grown.src[0], total, largest]
-    return scores
+    inner += [grown, grown.src[0], total, largest]
+    return scores if top is None or top is largest else None
 
 
 def _unguarded(node: UOp, inner: list[UOp]) -> UOp:
@@ -206,15 +296,21 @@ def _is_stored(node: UOp) -> bool:
 
 
 def _result(root: UOp, users: dict[UOp, list[UOp]]) -> UOp:
-    """The root, or what it becomes by reshapes and one conversion that all its users want."""
+    """The root, or what it becomes by reshapes, factors and one conversion that all its users
+    want."""
     node = root
     while True:
         above = users.get(node, [])
-        if len(above) != 1 or above[0].op not in (O.RESHAPE, O.CAST):
+        if len(above) != 1 or not _is_finish(above[0]):
             return root
         node = above[0]
         if node.op == O.CAST:
             return node
+
+
+def _is_finish(node: UOp) -> bool:
+    is_scaled = node.op == O.MUL and any(s.op == O.CONST for s in node.src)
+    return is_scaled or node.op in (O.RESHAPE, O.CAST)
 
 
 def _users(order: list[UOp]) -> dict[UOp, list[UOp]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import ShapeError
 from svod.dtype.convert import finfo
 from svod.ir import build as B
+from svod.tensor.attention import Call, attend
 from svod.tensor.core import Axis, Core, accumulator, axis_of, float_node, integer, shape_of, wrap
 from svod.tensor.elementwise import select
 from svod.tensor.reductions import top_of
@@ -180,29 +181,7 @@ class Normalization(Core):
             groups = query.shape[-3] // key.shape[-3]
             key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
         factor = 1 / sqrt(query.shape[-1]) if scale is None else scale
-        scores = (query @ key.transpose(-2, -1)) * factor
-        if is_causal:
-            if attn_mask is not None:
-                raise ShapeError("attention: give attn_mask or is_causal, not both")
-            rows, columns = scores.shape[-2:]
-            row = wrap(B.reshape(B.iota(rows), (rows, 1)), None)
-            attn_mask = wrap(B.reshape(B.iota(columns), (1, columns)), None) <= row
-        if attn_mask is not None:
-            if attn_mask.dtype.kind == "b":
-                scores = select(attn_mask, scores, float("-inf"))
-            else:
-                scores = scores + attn_mask
-        # A triangle leaves every row its first key; a mask may leave it none.
-        weights = scores.softmax(-1) if is_causal or attn_mask is None else _safe_softmax(scores)
-        return weights.dropout(dropout_p, dropout_p > 0) @ value
-
-
-def _safe_softmax(scores: Tensor) -> Tensor:
-    """softmax over the last axis, zeros for rows that are minus infinity everywhere."""
-    x = _wide(scores)
-    grown = (x - top_of(x, -1).maximum(finfo(x.dtype).min)).exp()
-    total = grown.sum(-1, True)
-    return _narrow(grown * select(total == 0, 1, total).reciprocal(), scores)
+        return attend(query, key, value, attn_mask, dropout_p, Call(factor, bool(is_causal)))
 
 
 def _check_channels(x: Tensor, *given: Tensor | None) -> None:

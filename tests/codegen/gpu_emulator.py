@@ -473,6 +473,8 @@ class Emulator:
             return _rounded(values[0])
         if code.startswith("ex2"):
             return np.exp2(values[0])
+        if code.startswith("lg2"):
+            return np.log2(values[0])
         packed = re.match(r"cvt.rn.(\w+)x2.f32", code)
         if packed is not None:
             halves = np.stack(values[::-1], 1).astype(FACTORS[packed[1]])

@@ -25,7 +25,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.normalize import normalization
-from svod.schedule.preschedule import restored
+from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule
 from svod.tensor.core import wrap
 from tests.fuzz.programs import make_program, tensors
@@ -40,14 +40,18 @@ def stored(*shape: int, dtype: dt.DType = dt.float32) -> Tensor:
     return wrap(B.view_as(B.new_buffer(prod(shape), dtype, "CUDA"), shape), "CUDA")
 
 
-def bodies(*results: Tensor, machine: GpuMachine = MACHINE) -> list[UOp]:
-    """The kernels that compute these."""
+def scheduled(*results: Tensor, machine: GpuMachine = MACHINE) -> PreSchedule:
+    """The calls of kernels that compute these."""
     roots = [make(O.CONTIGUOUS, t.uop.dtype, (t.uop,)) for t in results if 0 not in t.shape]
     found = normalization(make(O.SINK, dt.void, tuple(roots)), "test")
     takes = partial(takes_whole, machine=machine)
     made = pre_schedule(found, "CUDA", False, "", lambda device: takes)
-    items = restored(made, found).items
-    return [i.body for i in items if i.body.op == O.SINK]
+    return restored(made, found)
+
+
+def bodies(*results: Tensor, machine: GpuMachine = MACHINE) -> list[UOp]:
+    """The kernels that compute these."""
+    return [i.body for i in scheduled(*results, machine=machine).items if i.body.op == O.SINK]
 
 
 def kernels(*results: Tensor, machine: GpuMachine = MACHINE) -> list[GpuKernel]:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from svod.codegen.linearize import Loop
 from svod.codegen.render.attention import emit_attention
+from svod.codegen.render.attention_gradient import emit_gradient, emit_logarithms
 from svod.codegen.render.boxes import Boxes
 from svod.codegen.render.llvm import SELDOM, LLVMRenderer
 from svod.codegen.render.llvm_memory import factor_of
@@ -44,7 +45,11 @@ _STORES = {
     8: ("b64", "l", "i64", 1), 16: ("v4.b32", "r", "<4 x i32>", 4),
 }  # fmt: skip
 _FED: dict[str, type[Tma] | type[Boxes]] = {"tma": Tma, "boxes": Boxes}
-_TILES = {"attention": emit_attention, "windows": emit_windows, **dict.fromkeys(_FED, emit_fed)}
+_TILES = {
+    "attention": emit_attention, "attention_gradient": emit_gradient,
+    "attention_logarithms": emit_logarithms, "windows": emit_windows,
+    **dict.fromkeys(_FED, emit_fed),
+}  # fmt: skip
 
 
 class NvptxRenderer(LLVMRenderer):

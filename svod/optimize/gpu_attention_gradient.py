@@ -1,0 +1,330 @@
+"""The gradient of attention on a GPU, by blocks that never store the scores.
+
+Two kinds of kernels are recognised in their loop form. One has a number per row: the logarithm of
+the sum of the exponentials of its scores. The other is a product whose left factor is made again
+from those: weights exp(scores - logarithm), or what scores receive, weights * (product - own),
+with one more number per query. Rows of a block are queries, or keys, with all axes of the scores
+exchanged; the other ones go by, and each block has its rows for itself, so that nothing is added up
+in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from svod.dtype import types as dt
+from svod.ir import ops as O
+from svod.ir.node import UOp, make
+from svod.ir.symbolic import add, and_, idiv, lt, mod, mul, num, sub
+from svod.optimize.attention_scores import (
+    Added,
+    Kept,
+    Memory,
+    Step,
+    described,
+    half_load,
+    is_reduction,
+    memory_of,
+    plain,
+    steps_of,
+    walk_scores,
+)
+from svod.optimize.gpu_attention import MAX_SIDE, MIN_ROWS, ROWS, folded_scores, keys_of, side_of
+from svod.optimize.gpu_threads import special, unflatten
+from svod.optimize.gpu_tile import (
+    HALVES,
+    Operand,
+    TileShape,
+    contiguous_operand,
+    gated,
+    output_pieces,
+    store_lanes,
+)
+from svod.optimize.graph import extent, replace_all
+from svod.optimize.opts import Opt
+
+SPAN = 64  # of what goes by, at a time
+MAX_WIDTH = 128  # elements of a query or value: registers hold no more beside two products
+
+
+def optimize_gradient(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
+    """The kernel as stores of a tile's pieces; None where it is none of these."""
+    if not has_wgmma or len(sink.src) != 1 or sink.src[0].src[0].arg == "ordered":
+        return None
+    value = sink.src[0].src[0].src[1]
+    if value.op == O.ADD and value.src[1].op == O.LOG:
+        return _logarithms(sink, applied)
+    return _products(sink, applied)
+
+
+# -- a number per row -----------------------------------------------------------------------------
+
+
+def _logarithms(sink: UOp, applied: list[Opt]) -> UOp | None:
+    (end,) = sink.src
+    store = end.src[0]
+    value = store.src[1]
+    total = value.src[1].src[0]
+    reductions = [n for n in (total, *total.src) if is_reduction(n, O.ADD)]
+    if len(reductions) != 1 or reductions[0].src[0].op != O.EXP:
+        return None
+    grown, keys = reductions[0].src
+    if grown.src[0].op != O.SUB or value.src[0] is not grown.src[0].src[1]:
+        return None
+    softmax = folded_scores(grown, total, keys)
+    found = None if softmax is None else walk_scores(softmax[0])
+    if softmax is None or found is None:
+        return None
+    product, parts = found
+    factors = _ordered(product, keys)
+    if factors is None:
+        return None
+    query, key = factors
+    outputs, depth = end.src[1:], product.src[1]
+    if any(r.src[0].op != O.CONST for r in (*outputs, keys, depth)):
+        return None
+    rows = [r for r in outputs if r in query.ranges and r not in key.ranges]
+    for row in sorted(rows, key=extent, reverse=True):
+        steps = steps_of(parts, row, row, keys)
+        if steps is not None:
+            break
+    else:
+        return None
+    first = contiguous_operand(query, [row], [depth])
+    second = contiguous_operand(key, [keys], [depth])
+    sizes = extent(row), extent(keys), extent(depth)
+    if (
+        first is None
+        or second is None
+        or min(sizes[:2]) < MIN_ROWS
+        or not 16 <= sizes[2] <= MAX_SIDE
+    ):
+        return None
+    kind = _kind(query, key)
+    places = _blocks(outputs, [row], extent(row), True)
+    if kind is None or places is None:
+        return None
+    values, start = places
+    memories = [s.memory for s in steps if isinstance(s, Added | Kept)]
+    arg = (
+        "tile", "attention_logarithms", kind, *sizes, tuple(map(described, steps)), softmax[1],
+        *[(o.outer, o.depth, o.wide) for o in (first, second)],
+    )  # fmt: skip
+    tile = _tile(arg, [first, second, *memories], values, start)
+    applied += [Opt("TILE", row.arg.id, ROWS), Opt("TC", keys.arg.id, keys_of(64, sizes[2]))]
+    thread = special("l0", 256)
+    inside = mod(thread, 32)
+    ends = []
+    for half in range(2):
+        down = add(add(mul(idiv(thread, 32), 16), idiv(inside, 4)), num(8 * half))
+        here = add(start, down)
+        # Four threads have the same row.
+        gate = and_(lt(here, extent(row)), lt(mod(inside, 4), 1))
+        part = make(O.BARRIER, dt.float32, (tile, num(0)), ("piece", half))
+        stored = replace_all(store, {value: part, row: here, **values})
+        ends.append(make(O.END, dt.void, (gated(stored, gate),)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+# -- products with weights that are made again ----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights, or what scores receive, in their loops."""
+
+    scores: UOp
+    logarithm: UOp  # per query
+    product: UOp | None = None  # what is multiplied by weights is this
+    own: UOp | None = None  # less that, per query
+
+
+def _weights(node: UOp) -> _Weights | None:
+    product = own = None
+    node = plain(node)
+    if node.op == O.MUL and {s.op for s in node.src} == {O.EXP, O.SUB}:
+        node, apart = node.src if node.src[0].op == O.EXP else node.src[::-1]
+        product, own = apart.src
+        if not is_reduction(product, O.ADD) or product.src[0].op != O.MUL:
+            return None
+    if node.op != O.EXP or node.src[0].op != O.SUB:
+        return None
+    scores, logarithm = node.src[0].src
+    return _Weights(scores, logarithm, product, own)
+
+
+def _products(sink: UOp, applied: list[Opt]) -> UOp | None:
+    (end,) = sink.src
+    reduction = _outermost(end.src[0])
+    if reduction is None or not is_reduction(reduction, O.ADD) or reduction.src[0].op != O.MUL:
+        return None
+    for factor, value in (reduction.src[0].src, reduction.src[0].src[::-1]):
+        load = half_load(value)
+        is_wide = factor.op == O.CAST and factor.dtype is dt.float32
+        if load is None or not is_wide or factor.src[0].dtype is not load.dtype:
+            continue
+        weights = _weights(factor)
+        if weights is not None:
+            return _with_weights(end, reduction, weights, value, applied)
+    return None
+
+
+def _outermost(store: UOp) -> UOp | None:
+    """The one reduction that is not inside another."""
+    inner: set[UOp] = set()
+    found = []
+    for node in reversed(store.toposort()):
+        if node.op == O.REDUCE and node not in inner:
+            found.append(node)
+            inner.update(n for n in node.toposort() if n.op == O.REDUCE)
+    return found[0] if len(found) == 1 else None
+
+
+def _with_weights(
+    end: UOp, reduction: UOp, weights: _Weights, value: UOp, applied: list[Opt]
+) -> UOp | None:
+    across = reduction.src[1]
+    outputs = end.src[1:]
+    found = walk_scores(weights.scores)
+    if found is None:
+        return None
+    product, parts = found
+    factors = _ordered(product, across)
+    others = None if weights.product is None else _ordered(weights.product, across)
+    if factors is None or (weights.product is not None and others is None):
+        return None
+    depths = [p.src[1] for p in (product, weights.product) if p is not None]
+    if any(r.src[0].op != O.CONST for r in (*outputs, across, *depths)):
+        return None
+    seen = value.ranges
+    columns = [r for r in outputs if r in seen and r not in weights.scores.ranges]
+    if len(columns) != 1:
+        return None
+    column = columns[0]
+    rows = [r for r in outputs if r in factors[0].ranges and r not in seen | factors[1].ranges]
+    for row in sorted(rows, key=extent, reverse=True):
+        sides = _sides(weights, parts, row, column, across)
+        if sides is not None:
+            break
+    else:
+        return None
+    steps, numbers, is_turned = sides
+    first, second = factors
+    operands = [
+        contiguous_operand(first, [row], [depths[0]]),
+        contiguous_operand(second, [across], [depths[0]]),
+    ]
+    if others is not None:
+        operands += [
+            contiguous_operand(others[0], [row], [depths[1]]),
+            contiguous_operand(others[1], [across], [depths[1]]),
+        ]
+    operands.append(contiguous_operand(value, [column], [across]))
+    kind = _kind(first, second, value, *(others or ()))
+    known = [o for o in operands if o is not None]
+    if kind is None or len(known) < len(operands):
+        return None
+    if others is not None:
+        shared, last = known[1], known.pop()
+        is_same = last.memory is shared.memory and last.base is shared.base
+        if not is_same or (last.outer, last.depth) != (shared.depth, shared.outer):
+            return None
+    widths = [extent(column), *map(extent, depths)]
+    counts = extent(row), extent(across)
+    if min(counts) < MIN_ROWS or min(widths) < 16 or max(widths) > MAX_WIDTH:
+        return None
+    places = _blocks(outputs, [row, column], counts[0], not is_turned)
+    if places is None:
+        return None
+    values, start = places
+    memories = [*numbers, *[s.memory for s in steps if isinstance(s, Added | Kept)]]
+    arg = (
+        "tile", "attention_gradient", kind, *counts, tuple(widths), tuple(map(described, steps)),
+        is_turned, tuple([(m.row, m.column) for m in numbers]),
+        *[(o.outer, o.depth, o.wide) for o in known],
+    )  # fmt: skip
+    tile = _tile(arg, [*known, *memories], values, start)
+    applied += [Opt("TILE", row.arg.id, ROWS), Opt("TC", across.arg.id, SPAN)]
+    shape = TileShape(f"wgmma.{kind}", ROWS, side_of(widths[0]), SPAN)
+    lanes = store_lanes(end.src[0].src[0], column, shape)
+    ends = []
+    for piece in output_pieces(shape, lanes):
+        here, along = add(start, piece.m), piece.n
+        gate = and_(lt(here, counts[0]), lt(along, widths[0]))
+        if lanes > 1:
+            along = add(along, piece.lane)
+        part = make(O.BARRIER, dt.float32, (tile, piece.lane), ("piece", piece.number))
+        store = replace_all(end.src[0], {reduction: part, row: here, column: along, **values})
+        loops = [piece.lane] if lanes > 1 else []
+        ends.append(make(O.END, dt.void, (gated(store, gate), *loops)))
+    return make(O.SINK, dt.void, tuple(ends))
+
+
+def _sides(
+    weights: _Weights, parts: list[tuple[UOp, UOp]], row: UOp, column: UOp, across: UOp
+) -> tuple[tuple[Step, ...], list[Memory], bool] | None:
+    """The steps, the numbers per query, and whether rows are keys, if this is the rows' loop."""
+    is_turned = across in weights.logarithm.ranges
+    query, key = (across, row) if is_turned else (row, across)
+    steps = steps_of(parts, query, column, key)
+    numbers = []
+    for node in (weights.logarithm, weights.own):
+        if node is None:
+            continue
+        memory = memory_of(node, row, across) if node.dtype is dt.float32 else None
+        if memory is None or (memory.row if is_turned else memory.column):
+            return None
+        if column in memory.base.ranges:
+            return None
+        numbers.append(memory)
+    if steps is None:
+        return None
+    return tuple([_exchanged(s) for s in steps]) if is_turned else steps, numbers, is_turned
+
+
+def _exchanged(step: Step) -> Step:
+    """The same where rows are keys and columns queries."""
+    if isinstance(step, Added | Kept):
+        memory = step.memory
+        return step._replace(memory=memory._replace(row=memory.column, column=memory.row))
+    return step
+
+
+def _ordered(product: UOp, across: UOp) -> tuple[UOp, UOp] | None:
+    """The factors of a product: the one of rows, then the one that goes by."""
+    for first, second in (product.src[0].src, product.src[0].src[::-1]):
+        if half_load(first) is None or half_load(second) is None:
+            return None
+        if across not in first.ranges and across in second.ranges:
+            return first, second
+    return None
+
+
+def _kind(*factors: UOp) -> str | None:
+    kinds = {f.src[0].dtype for f in factors}
+    return HALVES[kinds.pop()] if len(kinds) == 1 else None
+
+
+def _blocks(
+    outputs: tuple[UOp, ...], own: list[UOp], rows: int, is_reversed: bool
+) -> tuple[dict[UOp, UOp], UOp] | None:
+    """Where a block is along the other loops, and its first row; long rows of a triangle come
+    first."""
+    batch = [r for r in outputs if r not in own]
+    count = prod(map(extent, batch))
+    if count > 65535:
+        return None
+    down = -(-rows // ROWS)
+    number = special("g0", down)
+    start = mul(sub(num(down - 1), number) if is_reversed else number, ROWS)
+    return unflatten(special("g1", count), batch), start
+
+
+def _tile(
+    arg: tuple[object, ...], memories: list[Operand | Memory], values: dict[UOp, UOp], start: UOp
+) -> UOp:
+    """The node: all memory, then where each begins for this block, then its first row."""
+    sources = [m.source if isinstance(m, Memory) else m.memory for m in memories]
+    bases = [replace_all(m.base, values) for m in memories]
+    return make(O.BARRIER, dt.float32, (*sources, *bases, start), arg)
