@@ -16,7 +16,7 @@ from math import prod
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
-from svod.ir.symbolic import add, and_, idiv, lt, mod, mul, num, sub
+from svod.ir.symbolic import add, and_, idiv, lt, mod, mul, num, sub, terms_of
 from svod.optimize.attention_scores import (
     Added,
     Kept,
@@ -44,8 +44,13 @@ from svod.optimize.gpu_tile import (
 from svod.optimize.graph import extent, replace_all
 from svod.optimize.opts import Opt
 
-SPAN = 64  # of what goes by, at a time
 MAX_WIDTH = 128  # elements of a query or value: registers hold no more beside two products
+
+
+def span_of(widths: tuple[int, ...]) -> int:
+    """How many go by at a time, given the elements of a result and of each first product: what
+    registers hold of the products."""
+    return 128 if len(widths) == 2 else 64
 
 
 def optimize_gradient(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
@@ -65,6 +70,8 @@ def _logarithms(sink: UOp, applied: list[Opt]) -> UOp | None:
     (end,) = sink.src
     store = end.src[0]
     value = store.src[1]
+    if value.dtype is not dt.float32:
+        return None
     total = value.src[1].src[0]
     reductions = [n for n in (total, *total.src) if is_reduction(n, O.ADD)]
     if len(reductions) != 1 or reductions[0].src[0].op != O.EXP:
@@ -241,12 +248,13 @@ def _with_weights(
     memories = [*numbers, *[s.memory for s in steps if isinstance(s, Added | Kept)]]
     arg = (
         "tile", "attention_gradient", kind, *counts, tuple(widths), tuple(map(described, steps)),
-        is_turned, tuple([(m.row, m.column) for m in numbers]),
+        is_turned, tuple([(m.row, m.column, _is_even(m, counts[1])) for m in numbers]),
         *[(o.outer, o.depth, o.wide) for o in known],
     )  # fmt: skip
     tile = _tile(arg, [*known, *memories], values, start)
-    applied += [Opt("TILE", row.arg.id, ROWS), Opt("TC", across.arg.id, SPAN)]
-    shape = TileShape(f"wgmma.{kind}", ROWS, side_of(widths[0]), SPAN)
+    span = span_of(tuple(widths))
+    applied += [Opt("TILE", row.arg.id, ROWS), Opt("TC", across.arg.id, span)]
+    shape = TileShape(f"wgmma.{kind}", ROWS, side_of(widths[0]), span)
     lanes = store_lanes(end.src[0].src[0], column, shape)
     ends = []
     for piece in output_pieces(shape, lanes):
@@ -281,6 +289,12 @@ def _sides(
     if steps is None:
         return None
     return tuple([_exchanged(s) for s in steps]) if is_turned else steps, numbers, is_turned
+
+
+def _is_even(memory: Memory, across: int) -> bool:
+    """Whether numbers of columns can be read two by two."""
+    terms, offset = terms_of(memory.base)
+    return memory.column == 1 and all(n % 2 == 0 for n in (offset, across, *terms.values()))
 
 
 def _exchanged(step: Step) -> Step:

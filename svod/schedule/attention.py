@@ -65,10 +65,15 @@ def whole_kernels(order: list[UOp], takes: Takes | None, device_of: Callable[[UO
         if formula is not None:
             formulas.append(formula)
     formulas = _closed(formulas, users)
+    known: dict[tuple[str, UOp], bool] = {}  # equal layers are asked about once
     taken = []
     for formula in formulas:
-        is_taken = takes(device_of(formula.root))
-        if is_taken is not None and is_taken(_body(formula, _operands(formula))):
+        body, device = _body(formula, _operands(formula)), device_of(formula.root)
+        is_taken = known.get((device, body))
+        if is_taken is None:
+            ask = takes(device)
+            is_taken = known[device, body] = ask is not None and ask(body)
+        if is_taken:
             taken.append(formula)
     for formula in _closed(taken, users):
         found.roots.add(formula.root)

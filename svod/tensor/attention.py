@@ -107,7 +107,7 @@ def _sums(scores: Tensor, is_guarded: bool) -> tuple[Tensor, Tensor, Tensor]:
 def _has_kernels(given: Sequence[Tensor]) -> bool:
     """Whether the gradient is made of kernels that keep scores to themselves."""
     query, key, value = given[:3]
-    kinds = {t.dtype for t in given[:3]}
+    kinds = {t.dtype for t in given if t.dtype is not dt.bool_}
     if len(kinds) != 1 or kinds.pop() not in _HALVES or any(is_symbolic(t.shape) for t in given):
         return False
     sizes = (query.shape[-1], value.shape[-1])

@@ -2,7 +2,7 @@
 
 ``emit_logarithms`` walks over keys and keeps the maximum and the sum of each row, as attention
 does, and gives the logarithm. ``emit_gradient`` makes weights again from those: the rows of a block
-stay in shared memory, the others go by in steps of 64. In each step one product gives the scores, a
+stay in shared memory, the others go by in steps. In each step one product gives the scores, a
 second one, where there is one, what the weights receive; what comes of both in registers is the
 left factor of the last product, which works while the next step's exponentials are made. Steps
 have three places in shared memory: one is read by the last product, one by the first two, and one
@@ -19,7 +19,7 @@ from svod.codegen.render.panels import COMMIT, GLOBAL, Panel
 from svod.codegen.render.scores import MINUS, WAIT, Folded, Scores, column_of, float_text
 from svod.ir.node import UOp
 from svod.optimize.gpu_attention import LARGEST, ROWS, keys_of, side_of
-from svod.optimize.gpu_attention_gradient import SPAN
+from svod.optimize.gpu_attention_gradient import span_of
 
 if TYPE_CHECKING:
     from svod.codegen.render.nvptx import NvptxRenderer
@@ -102,13 +102,13 @@ class _Gradient(Scores):
     def __init__(self, r: NvptxRenderer, node: UOp) -> None:
         kind, rows, across, widths, steps, is_turned, self.strides, *layouts = node.arg[2:]
         memories, bases, start = self.sources(r, node)
-        super().__init__(r, kind, (rows, across), SPAN, start)
+        super().__init__(r, kind, (rows, across), span_of(widths), start)
         self.is_turned = is_turned
         self.columns, *self.depths = widths
         sizes = []
         for depth in self.depths:
-            sizes += [(ROWS, side_of(depth)), (SPAN, side_of(depth))]
-        wide = (side_of(self.columns), SPAN)
+            sizes += [(ROWS, side_of(depth)), (self.span, side_of(depth))]
+        wide = (side_of(self.columns), self.span)
         count = len(layouts)
         panels = list(map(self.panel, memories, bases, [*sizes, wide], layouts))
         self.staying, self.passing = panels[: len(sizes) : 2], panels[1 : len(sizes) : 2]
@@ -149,8 +149,7 @@ class _Gradient(Scores):
         started, numbers = self._products(last)
         self._copy(self.not_below(e(f"sub i32 {last}, 1"), begin))
         r.assembly(COMMIT, "~{memory}", "")
-        products = self._split(self.tied(f"{WAIT} 0;", started))
-        weights = self.pairs(self._weights(products, numbers, last))
+        weights = self.pairs(self._weights(started, numbers, last, 0))
         sums = ["0.0"] * (side_of(self.columns) // 2)
         kinds = ["i32"] * len(weights) + ["float"] * len(sums)
         found = self.walk((last, begin), [*weights, *sums], kinds, self._step)
@@ -165,14 +164,10 @@ class _Gradient(Scores):
         sums = self._last_product(values, place)
         self._copy(self.not_below(e(f"sub i32 {block}, 1"), self.first))
         self.r.assembly(COMMIT, "~{memory}", "")
-        products = self._split(self.tied(f"{WAIT} 1;", started))
-        weights = self._weights(products, numbers, block)
+        weights = self._weights(started, numbers, block, 1)
         # The old weights are read until the product is there: their registers wait for it.
         done = self.tied(f"{WAIT} 0;", [*sums, *weights])
         return [*self.pairs(done[len(sums) :]), *done[: len(sums)]]
-
-    def _split(self, products: list[str]) -> list[list[str]]:
-        return [products[i : i + self.own] for i in range(0, len(products), self.own)]
 
     # -- copies and products -------------------------------------------------------------------
 
@@ -196,14 +191,14 @@ class _Gradient(Scores):
             else:
                 self.copy_across(panel, target, block, depth)
 
-    def _products(self, block: str) -> tuple[list[str], list[list[str]]]:
+    def _products(self, block: str) -> tuple[list[list[str]], list[list[str]]]:
         """Start those that go by with those that stay; reads the numbers of a step meanwhile."""
         found = []
         for rows, staying, passing, depth in zip(
             self.rows_are, self.staying, self.passing, self.depths, strict=False
         ):
             at = passing.descriptor(self._place(block, passing))
-            found += self.shared_product((rows, staying), (at, passing), depth, SPAN)
+            found.append(self.shared_product((rows, staying), (at, passing), depth, self.span))
         return found, self._numbers(block)
 
     def _last_product(self, values: list[str], block: str) -> list[str]:
@@ -215,19 +210,19 @@ class _Gradient(Scores):
     # -- weights -------------------------------------------------------------------------------
 
     def _pointers(self) -> None:
-        """The numbers of this thread's rows; where those of columns are read later."""
+        """The numbers of this thread's rows; those of columns are read as they go by."""
         e = self.e
         self.of_rows: list[list[str]] = []
-        for kind, ((memory, base), (stride, _)) in enumerate(
+        if self.is_turned:
+            return
+        for kind, ((memory, base), (stride, _, _)) in enumerate(
             zip(self.numbers, self.strides, strict=True)
         ):
-            if self.is_turned:
-                continue
             found = []
             for row in self.row:
                 here = self._limited("smin", row, str(self.rows - 1))
                 place = e(f"mul i64 {e(f'zext i32 {here} to i64')}, {stride}")
-                found.append(self._number(memory, e(f"add i64 {place}, {base}"), kind))
+                found.append(self._number(self._read_numbers(memory, base, place, 1), kind))
             self.of_rows.append(found)
 
     def _numbers(self, block: str) -> list[list[str]]:
@@ -235,28 +230,41 @@ class _Gradient(Scores):
         if not self.is_turned:
             return [[found[i // 2 % 2] for i in range(self.own)] for found in self.of_rows]
         e = self.e
-        here = e(f"add i32 {e(f'mul i32 {block}, {SPAN}')}, {self.column}")
+        here = e(f"add i32 {e(f'mul i32 {block}, {self.span}')}, {self.column}")
         result = []
-        for kind, ((memory, base), (_, stride)) in enumerate(
+        for kind, ((memory, base), (_, stride, is_even)) in enumerate(
             zip(self.numbers, self.strides, strict=True)
         ):
             known: dict[int, str] = {}
-            for column in map(column_of, range(self.own)):
-                if column in known:
-                    continue
+            count = 2 if is_even and self.r.aligned else 1
+            for column in sorted({column_of(i) for i in range(self.own)})[::count]:
                 place = e(f"add i32 {here}, {column}")
-                if self.keys % SPAN:
-                    place = self._limited("smin", place, str(self.keys - 1))
+                if self.keys % self.span:
+                    place = self._limited("smin", place, str(self.keys - count))
                 wide = e(f"mul i64 {e(f'zext i32 {place} to i64')}, {stride}")
-                known[column] = self._number(memory, e(f"add i64 {wide}, {base}"), kind)
+                read = self._read_numbers(memory, base, wide, count)
+                if count == 1:
+                    known[column] = self._number(read, kind)
+                    continue
+                for i in range(count):
+                    one = e(f"extractelement <2 x float> {read}, i64 {i}")
+                    known[column + i] = self._number(one, kind)
             result.append([known[column_of(i)] for i in range(self.own)])
         return result
 
-    def _number(self, memory: str, place: str, kind: int) -> str:
-        """One number of a query; of a logarithm, what is added to powers of two instead."""
+    def _read_numbers(self, memory: str, base: str, place: str, count: int) -> str:
+        """One number, or two neighbours."""
         e = self.e
+        place = e(f"add i64 {place}, {base}")
         address = e(f"getelementptr float, {GLOBAL} {memory}, i64 {place}")
-        found = e(f"load float, {GLOBAL} {address}, align 4, !invariant.load !0")
+        kind = "float" if count == 1 else "<2 x float>"
+        if count > 1:
+            self.r.widest = max(self.r.widest, 4 * count)
+        return e(f"load {kind}, {GLOBAL} {address}, align {4 * count}, !invariant.load !0")
+
+    def _number(self, found: str, kind: int) -> str:
+        """A number of a query; of a logarithm, what is added to powers of two instead."""
+        e = self.e
         if kind:
             return found
         found = e(f"fmul float {found}, {float_text(-log2(EULER))}")
@@ -265,16 +273,18 @@ class _Gradient(Scores):
         return e(f"select i1 {e(f'fcmp ogt float {found}, {most}')}, float {most}, float {found}")
 
     def _weights(
-        self, products: list[list[str]], numbers: list[list[str]], block: str
+        self, started: list[list[str]], numbers: list[list[str]], block: str, after: int
     ) -> list[str]:
+        """The left factor of the last product; so many products were started after these."""
         e = self.e
-        scores = self.masked(products[0], block)
+        first = self.tied(f"{WAIT} {len(started) - 1 + after};", started[0])
         factor = float_text(self.factor)
         found = [
             self.power(self.call("llvm.fma.f32", s, factor, n))
-            for s, n in zip(scores, numbers[0], strict=True)
+            for s, n in zip(self.masked(first, block), numbers[0], strict=True)
         ]
-        if len(products) == 1:
+        if len(started) == 1:
             return found
-        apart = [e(f"fsub float {p}, {n}") for p, n in zip(products[1], numbers[1], strict=True)]
+        second = self.tied(f"{WAIT} {after};", started[1])
+        apart = [e(f"fsub float {p}, {n}") for p, n in zip(second, numbers[1], strict=True)]
         return [e(f"fmul float {w}, {a}") for w, a in zip(found, apart, strict=True)]

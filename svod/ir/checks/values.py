@@ -58,7 +58,7 @@ def _bitcast(node: UOp) -> str | None:
     source = node.src[0].dtype
     if "v" in (node.dtype.kind, source.kind) or node.dtype.bits != source.bits:
         return f"a BITCAST keeps the width, but {source!r} and {node.dtype!r} differ"
-    if node.dtype.kind == "b":
+    if node.dtype.kind == "b" and source is not node.dtype:
         return "bits other than 0 and 1 are no bool; compare with zero instead"
     return _cast(node)
 
