@@ -49,8 +49,8 @@ MAX_WIDTH = 128  # elements of a query or value: registers hold no more beside t
 
 def span_of(widths: tuple[int, ...]) -> int:
     """How many go by at a time, given the elements of a result and of each first product: what
-    registers hold of the products."""
-    return 128 if len(widths) == 2 else 64
+    registers hold, and of small heads so many that a multiprocessor has two blocks."""
+    return 128 if len(widths) == 2 and max(widths) > 64 else 64
 
 
 def optimize_gradient(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
