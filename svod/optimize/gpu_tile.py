@@ -28,7 +28,7 @@ from svod.optimize.opts import Opt
 
 THREADS = 256
 MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
-FEW_ROWS = 8  # from which tensor cores are better in 16 bits
+FEW_ROWS = 3  # from which tensor cores are better in 16 bits
 MANY, MIN_RESULTS = 8, 2048  # but for many small products, each of which fills a part of a tile
 BAND = 8  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
@@ -40,6 +40,7 @@ LINE = 128  # bytes of one row or column along k in shared memory
 COPYING = 128  # threads of a block that only copy, where the copy engine does it
 MAP_AXES = 5  # that the copy engine knows
 LEAST_STAGES, MOST_STAGES = 3, 4
+THIN, THIN_STAGES = 64, 8  # rows or columns below which memory is what counts, and stages then
 
 
 Axes: TypeAlias = tuple[tuple[int, int], ...]  # extents and strides, outermost first
@@ -119,7 +120,8 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
         return -(-rows // tile_rows) * -(-columns // tile_columns) * count
 
     results, is_turned = rows * columns * count, a.is_turned or b.is_turned
-    shape = choose_shape(kind, is_turned, a.itemsize, results, tiles, machine)
+    stages = THIN_STAGES if min(rows, columns) <= THIN else MOST_STAGES
+    shape = choose_shape(kind, is_turned, a.itemsize, results, tiles, machine, stages)
     across, down = -(-columns // shape.columns), -(-rows // shape.rows)
     maps = [_map_of(a, shape.rows), _map_of(b, shape.columns)]
     is_fed = kind.startswith("wgmma") and None not in maps
@@ -415,6 +417,7 @@ def choose_shape(
     results: int,
     tiles: Callable[[int, int], int],
     machine: GpuMachine,
+    most_stages: int = MOST_STAGES,
 ) -> TileShape:
     """The largest tile that leaves few multiprocessors idle in the last round; ``tiles`` says how
     many of some rows and columns there are."""
@@ -431,7 +434,7 @@ def choose_shape(
     if machine.tile_columns in widths:
         widths = {machine.tile_columns: 1.0}
     for width, speed in widths.items():
-        stages = min(MOST_STAGES, (machine.most_shared_bytes - 1024) // ((128 + width) * LINE))
+        stages = min(most_stages, (machine.most_shared_bytes - 1024) // ((128 + width) * LINE))
         if stages < LEAST_STAGES:
             continue
         rounds = -(-tiles(128, width) // processors)

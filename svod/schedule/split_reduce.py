@@ -31,6 +31,7 @@ WARP, FEW_WARPS = 32, 4  # columns that a block sums, and pieces below which the
 LEAST_COLUMN = 1024  # elements of a piece of a column
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
 LEAST_STEPS, MANY_STEPS = 512, 4096  # of a piece of a product of few tiles, and of more of them
+THIN, THIN_TILES = 64, 32
 STEP = 64  # of the sum in a tile
 VECTOR = 8  # elements that a thread reads at once, at most
 LONG = 16  # results that are better neighbours than the places of a window
@@ -175,9 +176,10 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     is_narrow = are_halves(factors)
     wide = 2 * TILE if is_narrow else TILE
     tiles = -(-rows // TILE) * -(-columns // wide) * both
-    least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow else MANY_STEPS
+    is_thin = is_narrow and min(rows, columns) <= THIN
+    least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow or is_thin else MANY_STEPS
     wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // least)
-    if tiles > FEW_TILES or wanted < 2:
+    if tiles > (THIN_TILES if is_thin else FEW_TILES) or wanted < 2:
         return None
     if is_narrow:
         cuts = [(axis, _divisor(shape[axis], wanted)) for axis in sorted(node.arg.axes)]

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 BLOCK = 32
+LOG_BLOCK = 8  # where every step of a block is an exponential
 ROW, LEAST_ROW = 8192, 1024  # places that one block of a GPU scans, and that are worth one
 ROW_OPS = frozenset({O.ADD, O.MAX, O.MIN})  # whose gradients are no reductions of n * n products
 
@@ -157,19 +158,19 @@ class Cumulative(Core):
 def _log_sums(x: Tensor) -> Tensor:
     """The running logsumexp of the last axis, in blocks like ``scan``."""
     *lead, n = x.shape
-    if n <= 2 * BLOCK:
+    if n <= 2 * LOG_BLOCK:
         top = wrap(scan(x.uop, O.MAX), x._device).detach()
         top = select(top.isfinite(), top, 0.0)
         line = wrap(B.iota(n, dt.int32), None)
         counted = line.reshape(1, n) <= line.reshape(n, 1)
         terms = select(counted, x.unsqueeze(-2), float("-inf")) - top.unsqueeze(-1)
         return terms.exp().sum(-1).log() + top
-    blocks = -(-n // BLOCK)
-    padded = x.pad((0, blocks * BLOCK - n), value=float("-inf"))
-    inner = _log_sums(padded.reshape(*lead, blocks, BLOCK))
+    blocks = -(-n // LOG_BLOCK)
+    padded = x.pad((0, blocks * LOG_BLOCK - n), value=float("-inf"))
+    inner = _log_sums(padded.reshape(*lead, blocks, LOG_BLOCK))
     before = _log_sums(inner[..., -1])[..., :-1].pad((1, 0), value=float("-inf"))
     joined = before.unsqueeze(-1).logaddexp(inner)
-    return joined.reshape(*lead, blocks * BLOCK)[..., :n]
+    return joined.reshape(*lead, blocks * LOG_BLOCK)[..., :n]
 
 
 def _running(x: Tensor, dim: int, op: int, dtype: Any) -> Tensor:
