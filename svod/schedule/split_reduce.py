@@ -26,9 +26,9 @@ SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
 FEW_RESULTS = 256
 PIECES = 64  # partial results wanted in all
 BLOCKS = 264  # of 1024 threads that a GPU runs at once
-GPU_FROM, LEAST_PIECE = 1 << 15, 4096  # elements of a row that is split there, and of a piece
-WARP, FEW_WARPS = 32, 4  # columns that a block sums, and pieces below which they stay whole
-LEAST_COLUMN = 1024  # elements of a piece of a column
+KEPT = 1 << 15  # elements of a row that threads of one block keep in registers
+LEAST_PIECE, LEAST_COLUMN = 4096, 1024  # elements of a piece of a row, and of a column
+WARP, FEW_PIECES = 32, 4  # columns that a block sums; pieces below which short rows stay whole
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
 LEAST_STEPS, MANY_STEPS = 512, 4096  # of a piece of a product of few tiles, and of more of them
 THIN, THIN_TILES = 64, 32
@@ -68,7 +68,7 @@ def _count(node: UOp, is_gpu: bool) -> int:
     """Pieces wanted of each result of a reduction: several where few results have many elements."""
     shape = node.src[0].shape
     total = elements(shape)
-    if total < GPU_FROM or is_symbolic(shape) or _picks(node):
+    if total < KEPT or is_symbolic(shape) or _picks(node):
         return 1
     results = max(1, prod(node.shape))
     each = total // results
@@ -94,9 +94,11 @@ def _picks(node: UOp) -> bool:
 def _blocks(node: UOp, results: int, each: int) -> int:
     """Pieces of each result on a GPU: a block for one of a row, or for one of a warp of columns."""
     if len(node.src[0].shape) - 1 in node.arg.axes:
-        return min(BLOCKS // results, each // LEAST_PIECE) if each >= GPU_FROM else 1
+        pieces = min(BLOCKS // results, each // LEAST_PIECE)
+        is_worth = each >= SPLIT_FROM or (each > KEPT and pieces >= FEW_PIECES)
+        return pieces if is_worth else 1
     wanted = BLOCKS * WARP // results
-    return min(wanted, each // LEAST_COLUMN) if wanted >= FEW_WARPS else 1
+    return min(wanted, each // LEAST_COLUMN) if wanted >= FEW_PIECES else 1
 
 
 def _split(node: UOp, wanted: int, is_gpu: bool) -> UOp:

@@ -249,6 +249,22 @@ def test_rows_of_two_axes_whose_inner_one_ends_inside_a_part(
     compare(found, left.transpose(0, 2, 1).reshape(count * inner, 80) @ right, limit)
 
 
+@pytest.mark.parametrize("cores", ["auto", "mma"])
+@pytest.mark.parametrize("rows", [3, 8, 17])
+@pytest.mark.parametrize("turned", ["", "b"])
+def test_few_rows_or_columns_of_sixteen_bits(rows: int, turned: str, cores: str) -> None:
+    kind, result, limit = HALVES["bfloat"]
+    a, b = random(kind, rows, 520), random(kind, 712, 520)
+    x, y = (stored(*o.shape, dtype=kind) for o in (a, b))
+    left, right = exact(kind, a, b)
+    code = kernel(y @ x.T if turned else x @ y.T, machine(cores))
+    wanted = right @ left.T if turned else left @ right.T
+    found = np.zeros(wanted.shape, NUMPY[result])
+    emulate(code, found, *((b, a) if turned else (a, b)))
+    compare(found, wanted, limit)
+    assert tile_of(code)[5] > 4  # copies in flight
+
+
 def test_factors_of_two_types() -> None:
     def product(x: Any, y: Any) -> Any:
         return x @ y

@@ -35,7 +35,9 @@ def pieces(t: Tensor) -> list[tuple[int, ...]]:
         (lambda: stored(16384, 8192).sum(), [(256, 1, 1)]),
         (lambda: stored(32, 64, 112, 112).sum((0, 2, 3)), [(1, 64, 4, 1, 1)]),
         (lambda: stored(256, 65536).sum(1), []),  # blocks enough
-        (lambda: stored(1, 16384).sum(1), []),  # short
+        (lambda: stored(1, 1 << 15).sum(1), []),  # one block keeps it in registers
+        (lambda: stored(100, 50000).sum(1), []),  # most multiprocessors have a row
+        (lambda: stored(100, 1 << 16).sum(1), [(100, 2, 1)]),
         (lambda: stored(1 << 20, 64).sum(0), [(128, 1, 64)]),
         (lambda: stored(8192, 1024).sum(0), [(8, 1, 1024)]),
         (lambda: stored(16384, 8192).sum(0), []),  # columns enough
