@@ -39,6 +39,7 @@ _Fold: TypeAlias = Callable[[int, UOp], UOp]  # over threads: an op and what eac
 
 KEPT_VECTORS = 8  # vectors of a row that one thread keeps in registers
 KEPT_ROWS = 16  # outputs of one thread that read the same long row
+KEPT_SUMS = 128  # registers of such outputs, a vector each
 MIN_ROW = 16  # elements of a reduction that several threads share
 PART_VECTORS = 4  # vectors of a row that one thread of several blocks writes
 FULL_THREADS = 2048  # of one multiprocessor
@@ -141,8 +142,11 @@ def _rows(found: _Kernel, machine: GpuMachine, applied: list[Opt], parts: int = 
         lanes = wide = min(lanes, wide)
     kept = _kept_axis(found, machine)
     outer = [r for r in found.outer if r is not kept]
-    total = product([r.src[0] for r in outer])
-    threads = _row_threads(found.depth // lanes, total.vmax * parts, machine)
+    copies = 1 if kept is None else _copies(found, kept, outer[-1], lanes, machine)
+    sizes = {outer[-1]: idiv(outer[-1].src[0], copies)} if copies > 1 else {}
+    total = product([sizes.get(r, r.src[0]) for r in outer])
+    vectors = found.depth // lanes // copies
+    threads = _row_threads(vectors, total.vmax * parts * copies, machine)
     if parts > 1:
         threads = max(threads, machine.block)
     group = max(1, BLOCK // threads) if threads <= machine.warp else 1
@@ -150,12 +154,16 @@ def _rows(found: _Kernel, machine: GpuMachine, applied: list[Opt], parts: int = 
     if found.reductions:
         applied.append(Opt("GROUP", found.reductions[-1].src[-1].arg.id, threads))
     applied.append(Opt("LOCAL", 0, group))
-    values = unflatten(row, outer)
+    values = unflatten(row, outer, sizes)
+    loops: list[UOp] = []
+    if copies > 1:
+        loops.append(new_range(found.sink, copies, AxisKind.UPCAST))
+        values[outer[-1]] = add(mul(values[outer[-1]], copies), loops[0])
+        applied.append(Opt("UPCAST", outer[-1].arg.id, copies))
     store = replace_all(end.src[0], values)
     thread = special("l0", threads)
-    loops: list[UOp] = []
     if kept is not None:
-        loops = [with_kind(kept, AxisKind.UPCAST)]
+        loops.insert(0, with_kind(kept, AxisKind.UPCAST))
         store = replace_all(store, {kept: loops[0]})
         applied.append(Opt("UPCAST", kept.arg.id, extent(kept)))
     if found.inner:
@@ -180,6 +188,20 @@ def _kept_axis(found: _Kernel, machine: GpuMachine) -> UOp | None:
         if saved_reads(end, r) and found.rows.vmax // extent(r) >= machine.multiprocessors * 4:
             return r
     return None
+
+
+def _copies(found: _Kernel, kept: UOp, column: UOp, lanes: int, machine: GpuMachine) -> int:
+    """Neighbouring columns of a product that a thread does together, so that it reads the kept rows
+    once for them: as many as its registers hold."""
+    (end,) = found.sink.src
+    if column.src[0].op != O.CONST or not saved_reads(end, column):
+        return 1
+    for copies in (4, 2):
+        blocks = found.rows.vmax // extent(kept) // copies
+        fits = extent(kept) * copies * lanes <= KEPT_SUMS
+        if fits and extent(column) % copies == 0 and blocks >= machine.multiprocessors * 4:
+            return copies
+    return 1
 
 
 def _row_threads(vectors: int, rows: int, machine: GpuMachine) -> int:
