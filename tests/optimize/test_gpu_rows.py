@@ -122,3 +122,12 @@ def test_long_axes_are_rows_of_blocks() -> None:
 def test_places_of_extremes_are_found_on_the_way() -> None:
     values, places = stored(64, 4096).cummax(-1)
     assert len(bodies(values, places)) == 2
+
+
+@pytest.mark.parametrize(("rows", "columns", "copies"), [(2, 8192, 4), (3, 4098, 2), (8, 4095, 1)])
+def test_columns_of_a_product_share_few_rows(rows: int, columns: int, copies: int) -> None:
+    x, w = whole(rows, 64), whole(columns, 64)
+    found, code = run(stored(rows, 64) @ stored(columns, 64).T, dt.float32, x, w)
+    np.testing.assert_array_equal(found, x @ w.T)
+    amounts = [o.amount for o in code.opts if o.name == "UPCAST"]
+    assert amounts == ([copies, rows] if copies > 1 else [rows])
