@@ -40,6 +40,7 @@ _Fold: TypeAlias = Callable[[int, UOp], UOp]  # over threads: an op and what eac
 KEPT_VECTORS = 8  # vectors of a row that one thread keeps in registers
 KEPT_ROWS = 16  # outputs of one thread that read the same long row
 KEPT_SUMS = 128  # registers of such outputs, a vector each
+FAR_BYTES = 48 << 10  # of such rows, which then do not stay in the closest cache
 MIN_ROW = 16  # elements of a reduction that several threads share
 PART_VECTORS = 4  # vectors of a row that one thread of several blocks writes
 FULL_THREADS = 2048  # of one multiprocessor
@@ -195,6 +196,8 @@ def _copies(found: _Kernel, kept: UOp, column: UOp, lanes: int, machine: GpuMach
     once for them: as many as its registers hold."""
     (end,) = found.sink.src
     if column.src[0].op != O.CONST or not saved_reads(end, column):
+        return 1
+    if extent(kept) * found.depth * 16 // lanes < FAR_BYTES:
         return 1
     for copies in (4, 2):
         blocks = found.rows.vmax // extent(kept) // copies

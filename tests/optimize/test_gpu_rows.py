@@ -12,6 +12,7 @@ from svod import Tensor
 from svod.codegen.gpu import GpuKernel, generate_gpu
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
+from svod.optimize import gpu_rows
 from svod.optimize.gpu_machine import GpuMachine
 from tests.codegen.test_nvptx import bodies, ptx, stored
 from tests.optimize.gpu_threads import run_threads
@@ -125,7 +126,10 @@ def test_places_of_extremes_are_found_on_the_way() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns", "copies"), [(2, 8192, 4), (3, 4098, 2), (8, 4095, 1)])
-def test_columns_of_a_product_share_few_rows(rows: int, columns: int, copies: int) -> None:
+def test_columns_of_a_product_share_few_rows(
+    rows: int, columns: int, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_rows, "FAR_BYTES", 0)  # rows that are not in the closest cache
     x, w = whole(rows, 64), whole(columns, 64)
     found, code = run(stored(rows, 64) @ stored(columns, 64).T, dt.float32, x, w)
     np.testing.assert_array_equal(found, x @ w.T)
