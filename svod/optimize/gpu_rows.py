@@ -105,8 +105,9 @@ def _steps(node: UOp) -> int:
 
 def _is_short(node: UOp) -> bool:
     """Whether every thread may as well do a reduction itself, all its loads at once."""
+    is_fixed = all(r.src[0].op == O.CONST for r in node.src[1:])
     is_plain = all(n.op != O.REDUCE for n in node.src[0].toposort())
-    return is_plain and _steps(node) < MIN_ROW
+    return is_fixed and is_plain and _steps(node) < MIN_ROW
 
 
 def _is_written_out(node: UOp) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import svod
 from svod import Tensor
 from svod.codegen.gpu import GpuKernel, generate_gpu
 from svod.device.spec import derive_metadata
@@ -135,3 +136,10 @@ def test_columns_of_a_product_share_few_rows(
     np.testing.assert_array_equal(found, x @ w.T)
     amounts = [o.amount for o in code.opts if o.name == "UPCAST"]
     assert amounts == ([copies, rows] if copies > 1 else [rows])
+
+
+def test_short_reductions_of_a_size_known_later_stay_loops() -> None:
+    n = svod.Variable("n", 1, 12)
+    top = stored(24, 12)[:, :n].amax(1, keepdim=True)
+    for t in (stored(24, 2048) * top, (stored(24, 2048) * top).sum(1)):
+        assert "st.global" in ptx(kernel(t))
