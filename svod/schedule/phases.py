@@ -21,8 +21,8 @@ def product_below(node: UOp) -> UOp | None:
 
 
 def interleaves(product: UOp, indices: Indices) -> bool:
-    """Whether a loop around a product goes along both of its sides, and not along the last axis of
-    one in between."""
+    """Whether a loop around a product goes along both of its sides, and what it ends with is not
+    the last axis of one: a flat result ends with that."""
     first, second = map(moving_axes, product_factors(product))
     summed = set(product.arg.axes)
     sides = [sorted(axes - summed) for axes in (first - second, second - first)]
@@ -34,7 +34,8 @@ def _ends_a_side(r: UOp, sides: list[list[int]], indices: Indices) -> bool:
     for axes in sides:
         inner = [a for a in axes if r in indices[a].ranges and not _is_divided(indices[a], r)]
         if inner:
-            return inner[-1] == axes[-1] and indices[inner[-1]].ranges == {r}
+            place = indices[inner[-1]]
+            return inner[-1] == axes[-1] and (place.op == O.MOD or place.ranges == {r})
     return True
 
 

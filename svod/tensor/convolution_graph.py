@@ -22,7 +22,8 @@ from svod.tensor.pieces import tile
 
 MOST_ZEROS = 1.5  # times the wanted products that one kernel may make instead of several
 
-WHOLE = 8  # outputs that are stored at once
+WHOLE = (32, 8)  # outputs that are best stored at once
+MOST_MORE = 1.15  # times the outputs
 
 
 class Shape(NamedTuple):
@@ -220,8 +221,8 @@ def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp
     groups, space = shape.groups, len(sizes)
     each = zip(weight.shape[2:], shape.pads, shape.strides, sizes, strict=True)
     axes = [_Axis.of(k, a, s, n) for k, (a, _), s, n in each]
-    if shape.is_whole:  # rows of a product that is stored begin at multiples of sixteen bytes
-        axes[-1] = axes[-1]._replace(count=-(-axes[-1].count // WHOLE) * WHOLE)
+    if shape.is_whole:  # a product that is stored has rows of whole sectors of memory
+        axes[-1] = axes[-1]._replace(count=_whole(axes[-1].count))
     taps = _phase_taps(weight, shape, axes)
     batch, channels = x.shape[0], weight.shape[1]
     ones = (1,) * space
@@ -261,6 +262,15 @@ def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp
     found = B.reshape(found, (batch, groups * channels, *whole))
     middle = [(a.early, a.early + n) for a, n in zip(axes, sizes, strict=True)]
     return B.shrink(found, ((0, batch), (0, groups * channels), *middle))
+
+
+def _whole(count: int) -> int:
+    """A few more, in groups that are stored at once."""
+    for size in WHOLE:
+        found = -(-count // size) * size
+        if found <= MOST_MORE * count:
+            return found
+    return count
 
 
 def _is_dense(axes: list[_Axis]) -> bool:
