@@ -10,7 +10,7 @@ convolution with few taps, and are laid between each other afterwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from svod.base.errors import ShapeError
@@ -19,8 +19,6 @@ from svod.ir.node import UOp, is_symbolic
 from svod.tensor.gradient import Mark, custom_rules, gradient, mark
 from svod.tensor.linear import multiply_sum
 from svod.tensor.pieces import tile
-
-MOST_ZEROS = 1.5  # times the wanted products that one kernel may make instead of several
 
 WHOLE = (32, 8)  # outputs that are best stored at once
 MOST_MORE = 1.15  # times the outputs
@@ -168,7 +166,7 @@ custom_rules[_BACK] = _transposed_gradients
 
 def _returned(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
     if max(shape.strides) > 1:
-        return _by_phases(x, _spread(weight, shape.dilations), shape, sizes)
+        return _by_phases(x, weight, shape, sizes)
     spans = [d * (k - 1) for k, d in zip(weight.shape[2:], shape.dilations, strict=True)]
     each = zip(spans, shape.pads, sizes, x.shape[2:], strict=True)
     borders = [(span - a, n + a - count) for span, (a, _), n, count in each]
@@ -176,86 +174,110 @@ def _returned(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
     return _product(_bordered(x, 2, borders), _turned(weight, shape.groups), inner)
 
 
+class _Part(NamedTuple):
+    """Phases that follow each other and meet taps of the same outputs: the first meets tap
+    ``first`` and every ``step``-th from there on, the next the taps after those, and so on."""
+
+    phases: int
+    first: int
+    step: int
+    taps: int
+    lowest: int  # of the outputs, after the number of the place in its phase
+    apart: int  # from an output to the next
+
+
 class _Axis(NamedTuple):
-    """How places of an axis are phases: place ``stride * i + r - early`` is number i of phase r,
-    and the taps it meets are those of the outputs from ``i + lowest`` on."""
+    """How places of an axis are phases: place ``stride * i + r - early`` is number i of phase r."""
 
     stride: int
     early: int
-    lowest: int
     count: int  # of each phase
-    met: tuple[range, ...]  # the taps of each phase, of outputs from the lowest on
-
-    @staticmethod
-    def of(window: int, pad: int, stride: int, size: int) -> _Axis:
-        """Phases of the axis itself, unless those of the padded one have fewer taps."""
-        found = []
-        for early in {0, pad % stride}:
-            ahead = pad - early
-            taps = [range((r + ahead) % stride, window, stride) for r in range(stride)]
-            places = [[(r + ahead - k) // stride for k in taps[r]] for r in range(stride)]
-            lowest = min(map(min, filter(None, places)))
-            met = tuple(
-                [range(p[-1] - lowest, p[0] - lowest + 1) if p else range(0) for p in places]
-            )
-            axis = _Axis(stride, early, lowest, -(-(size + early) // stride), met)
-            found.append((axis.taps, early, axis))
-        return min(found)[-1]
-
-    @property
-    def taps(self) -> int:
-        return max([m.stop for m in self.met])
+    parts: list[_Part]
 
     @property
     def phases(self) -> int:
         """Those after the last that meets any are zeros."""
-        return max([r for r, m in enumerate(self.met) if m]) + 1
+        return sum([part.phases for part in self.parts])
 
 
-Part = tuple[range, range]  # phases of an axis and taps of theirs
+def _axis_of(window: int, pad: int, stride: int, dilation: int, size: int, is_whole: bool) -> _Axis:
+    """Phases of the axis itself, unless those of the padded one make fewer products."""
+    found = []
+    for early in {0, pad % stride}:
+        parts = _parts(window, pad - early, stride, dilation)
+        if is_whole and dilation == 1:
+            parts = [_joined(parts, pad - early, stride)]
+        cost = (sum([p.phases * p.taps for p in parts]), len(parts), early)
+        found.append((cost, _Axis(stride, early, -(-(size + early) // stride), parts)))
+    return min(found)[1]
+
+
+def _parts(window: int, ahead: int, stride: int, dilation: int) -> list[_Part]:
+    """All phases up to the last that meets a tap, in as few parts as multiply no zeros."""
+    common = gcd(stride, dilation)
+    found: list[_Part] = []
+    for r in range(stride):
+        taps = [k for k in range(window) if (r + ahead - k * dilation) % stride == 0]
+        lowest = (r + ahead - taps[-1] * dilation) // stride if taps else 0
+        first = taps[0] if taps else 0
+        part = _Part(1, first, stride // common, len(taps), lowest, dilation // common)
+        before = found[-1] if found else part
+        follows = found and dilation == 1 and first == before.first + before.phases
+        if (follows or not taps) and found and part[2:] == before[2:]:
+            found[-1] = before._replace(phases=before.phases + 1)
+        else:
+            found.append(part)
+    while not found[-1].taps:
+        found.pop()
+    return found
+
+
+def _joined(parts: list[_Part], ahead: int, stride: int) -> _Part:
+    """One part for all, some of whose taps are zeros."""
+    wanted = [part for part in parts if part.taps]
+    lowest = min([part.lowest for part in wanted])
+    highest = max([part.lowest + part.taps - 1 for part in wanted])
+    phases = sum([part.phases for part in parts])
+    return _Part(phases, ahead - stride * highest, stride, highest - lowest + 1, lowest, 1)
 
 
 def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp:
-    """Under a stride: convolutions by the taps of each phase. Or one, whose channels are those of
-    all phases, where few of their taps are zeros or another kernel costs more than those."""
+    """Under a stride: convolutions by the taps of some phases, whose channels are those of each.
+    There is one for all where they meet as many, or where another kernel costs more than zeros."""
     groups, space = shape.groups, len(sizes)
-    each = zip(weight.shape[2:], shape.pads, shape.strides, sizes, strict=True)
-    axes = [_Axis.of(k, a, s, n) for k, (a, _), s, n in each]
+    each = zip(weight.shape[2:], shape.pads, shape.strides, shape.dilations, sizes, strict=True)
+    axes = [_axis_of(k, a, s, d, n, shape.is_whole) for k, (a, _), s, d, n in each]
     if shape.is_whole:  # a product that is stored has rows of whole sectors of memory
         axes[-1] = axes[-1]._replace(count=_whole(axes[-1].count))
-    taps = _phase_taps(weight, shape, axes)
-    batch, channels = x.shape[0], weight.shape[1]
-    ones = (1,) * space
-    inner = Shape(((0, 0),) * space, ones, ones, groups)
+    batch, channels, counts = x.shape[0], weight.shape[1], [a.count for a in axes]
+    inner = Shape(((0, 0),) * space, (1,) * space, (1,) * space, groups)
 
-    def product(parts: tuple[Part, ...]) -> UOp:
+    def product(parts: tuple[_Part, ...]) -> UOp:
         """(n, group, channel, count.., phase..)"""
-        phases, counts = [len(p) for p, _ in parts], [a.count for a in axes]
-        if not all(met for _, met in parts):
+        phases = [part.phases for part in parts]
+        if not all(part.taps for part in parts):
             return B.full((batch, groups, channels, *counts, *phases), 0, x.dtype)
         borders = []
-        for a, n, (_, met) in zip(axes, x.shape[2:], parts, strict=True):
-            first, last = a.lowest + met.start, a.lowest + met.stop - 1
-            borders.append((-first, a.count + last - n))
-        found = _product(_bordered(x, 2, borders), _taken(taps, parts, groups), inner)
+        for count, n, part in zip(counts, x.shape[2:], parts, strict=True):
+            highest = part.lowest + (part.taps - 1) * part.apart
+            borders.append((-part.lowest, count + highest - n))
+        taps = _taps(weight, parts, groups)
+        apart = inner._replace(dilations=tuple([part.apart for part in parts]))
+        found = _product(_bordered(x, 2, borders), taps, apart)
         found = B.reshape(found, (batch, groups, *phases, channels, *counts))
         order = (0, 1, 2 + space, *range(3 + space, 3 + 2 * space), *range(2, 2 + space))
         return B.permute(found, order)
 
-    def joined(first: tuple[Part, ...]) -> UOp:
+    def joined(first: tuple[_Part, ...]) -> UOp:
         """All phases that begin with these, side by side."""
         at = len(first)
         if at == space:
             return product(first)
-        each = [(range(r, r + 1), axes[at].met[r]) for r in range(axes[at].phases)]
-        return B.cat([joined((*first, part)) for part in each], 3 + space + at)
+        found = [joined((*first, part)) for part in axes[at].parts]
+        return found[0] if len(found) == 1 else B.cat(found, 3 + space + at)
 
-    if shape.is_whole or _is_dense(axes):
-        found = product(tuple([(range(a.phases), range(a.taps)) for a in axes]))
-    else:
-        found = joined(())
     missing = [(0, a.stride - a.phases) for a in axes]
-    found = B.pad(found, (*[(0, 0)] * (3 + space), *missing))
+    found = B.pad(joined(()), (*[(0, 0)] * (3 + space), *missing))
     between = [p for i in range(space) for p in (3 + i, 3 + space + i)]
     found = B.permute(found, (0, 1, 2, *between))
     whole = [a.count * a.stride for a in axes]
@@ -273,35 +295,20 @@ def _whole(count: int) -> int:
     return count
 
 
-def _is_dense(axes: list[_Axis]) -> bool:
-    """Whether one product for all phases multiplies few zeros."""
-    wanted = prod([sum(map(len, a.met)) for a in axes])
-    return prod([a.phases * a.taps for a in axes]) <= MOST_ZEROS * wanted
-
-
-def _phase_taps(weight: UOp, shape: Shape, axes: list[_Axis]) -> UOp:
-    """A weight as (output, channel, tap, phase, ..): what each phase meets, or zeros."""
-    space = len(axes)
-    flipped = B.flip(weight, tuple(range(2, 2 + space)))
-    borders = []
-    for a, k, (pad, _) in zip(axes, weight.shape[2:], shape.pads, strict=True):
-        low = a.stride + pad - a.early - k - a.stride * a.lowest
-        borders.append((low, a.taps * a.stride - k - low))
-    found = _bordered(flipped, 2, borders)
-    pairs = [n for a in axes for n in (a.taps, a.stride)]
-    found = B.reshape(found, (*weight.shape[:2], *pairs))
-    return B.flip(found, tuple(range(3, 3 + 2 * space, 2)))
-
-
-def _taken(taps: UOp, parts: tuple[Part, ...], groups: int) -> UOp:
-    """Some taps of some phases as a weight: (group, phase.., channel) by (output, tap..)."""
-    outputs, channels, *_ = taps.shape
-    cuts = [(r.start, r.stop) for phases, met in parts for r in (met, phases)]
-    found = B.shrink(taps, ((0, outputs), (0, channels), *cuts))
-    pairs = found.shape[2:]
+def _taps(weight: UOp, parts: tuple[_Part, ...], groups: int) -> UOp:
+    """Taps of some phases as a weight: (group, phase.., channel) by (output, tap..), zeros where a
+    phase has fewer."""
+    outputs, channels, *window = weight.shape
+    space = len(window)
+    each = list(zip(parts, window, strict=True))
+    borders = [(-part.first, part.first + part.taps * part.step - k) for part, k in each]
+    found = _bordered(weight, 2, borders)
+    pairs = [n for part in parts for n in (part.taps, part.step)]
     found = B.reshape(found, (groups, outputs // groups, channels, *pairs))
-    places = range(3, 3 + len(pairs))
-    found = B.permute(found, (0, *places[1::2], 2, 1, *places[::2]))
+    pairs = [n for part in parts for n in (part.taps, part.phases)]
+    found = _first(found, (*found.shape[:3], *pairs))
+    places = range(3, 3 + 2 * space)
+    found = B.permute(B.flip(found, tuple(places[::2])), (0, *places[1::2], 2, 1, *places[::2]))
     rows = groups * prod(pairs[1::2]) * channels
     return B.reshape(found, (rows, outputs // groups, *pairs[::2]))
 
@@ -323,16 +330,3 @@ def _turned(weight: UOp, groups: int) -> UOp:
         B.permute(found, (0, 2, 1, *rest)), (groups * depth, outputs // groups, *kernel)
     )
     return B.flip(found, tuple(range(2, 2 + len(kernel))))
-
-
-def _spread(x: UOp, strides: tuple[int, ...]) -> UOp:
-    """stride - 1 zeros between the elements of the last axes."""
-    if max(strides) == 1:
-        return x
-    space = len(strides)
-    lead, inner = x.shape[:-space], x.shape[-space:]
-    split = [m for n in inner for m in (n, 1)]
-    pads = [p for s in strides for p in ((0, 0), (0, s - 1))]
-    x = B.pad(B.reshape(x, (*lead, *split)), (*[(0, 0)] * len(lead), *pads))
-    x = B.reshape(x, (*lead, *[n * s for n, s in zip(inner, strides, strict=True)]))
-    return _first(x, (*lead, *[(n - 1) * s + 1 for n, s in zip(inner, strides, strict=True)]))

@@ -11,7 +11,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.base.errors import ShapeError
-from svod.tensor import convolution_graph
+from svod.tensor import convolution, convolution_graph
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": ((2, 3, 5, 6), (3, 4, 3, 2), {}),
@@ -76,8 +76,11 @@ def arrays(name: str) -> tuple[Any, Any, dict[str, Any]]:
     return rng.standard_normal(image), rng.standard_normal(kernel), options
 
 
+@pytest.mark.parametrize("is_one", [False, True])
 @pytest.mark.parametrize("name", CASES)
-def test_values(name: str) -> None:
+def test_values(name: str, is_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also as a GPU computes them: all phases of a stride by one product."""
+    monkeypatch.setattr(convolution, "_joins_phases", lambda device: is_one)
     x, w, options = arrays(name)
     run = RUN[w.ndim]
     wanted = spread_out(x, w, options)
@@ -148,3 +151,16 @@ def test_bad_arguments() -> None:
         x.conv_transpose2d(svod.zeros(2, 3, 0, 3))
     with pytest.raises(ShapeError, match="2 channels"):
         x.conv_transpose2d(svod.zeros(4, 3, 3, 3))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_finite_stays_in_its_window(name: str) -> None:
+    """No phase multiplies taps that it does not meet."""
+    x, w, options = arrays(name)
+    marked = np.zeros_like(x)
+    marked[(..., *[n // 2 for n in x.shape[-(w.ndim - 2) :]])] = 1.0
+    met = spread_out(marked, np.ones_like(w), options) > 0
+    x = np.where(marked > 0, np.inf, x)
+    found = RUN[w.ndim](Tensor(x), Tensor(np.abs(w)), **options).numpy()
+    np.testing.assert_array_equal(np.isinf(found), met)
+    assert not np.isnan(found).any()
