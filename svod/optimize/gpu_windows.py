@@ -62,7 +62,8 @@ class _Windows:
 def optimize_windows(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
     """The kernel as stores of a tile's pieces; None where it is no such product."""
     found = find_contraction(sink)
-    if found is None or not found.m or kind_of(found, sink, machine) != "fma":
+    kind = kind_of(found, sink, machine) if found is not None and found.m else None
+    if found is None or kind is None or load_of(found.rows).dtype is not dt.float32:
         return None
     rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
     (end,) = sink.src
@@ -77,6 +78,8 @@ def optimize_windows(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp 
     a, b = operands
     if a is None or b is None:
         return None
+    if kind != "fma" and not a.loops[-1] == b.loops[-1] == 1:
+        return None  # tensor cores are for it, with channels last
 
     def tiles(tile_rows: int, tile_columns: int) -> int:
         return -(-rows // tile_rows) * -(-columns // tile_columns) * count

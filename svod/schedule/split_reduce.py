@@ -30,6 +30,7 @@ KEPT = 1 << 15  # elements of a row that threads of one block keep in registers
 LEAST_PIECE, LEAST_COLUMN = 4096, 1024  # elements of a piece of a row, and of a column
 WARP, FEW_PIECES = 32, 4  # columns that a block sums; pieces below which short rows stay whole
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
+FORMS = ((128, 128), (64, 256), (256, 64))  # of tiles in float32
 LEAST_STEPS, MANY_STEPS = 512, 4096  # of a piece of a product of few tiles, and of more of them
 THIN, THIN_TILES = 64, 66  # the short side of a product that reads one operand, and its tiles
 STEP = 64  # of the sum in a tile
@@ -181,13 +182,17 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     is_thin = is_narrow and min(rows, columns) <= THIN
     least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow or is_thin else MANY_STEPS
     wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // least)
-    if tiles > (THIN_TILES if is_thin else FEW_TILES) or wanted < 2:
+    kept = [] if is_narrow else stepped_axes(node)
+    if kept:  # windows, in tiles of any of three forms, two of which share a multiprocessor
+        tiles = both * min([-(-rows // m) * -(-columns // n) for m, n in FORMS])
+        wanted = min(-(-2 * TILES // tiles), steps // least)
+    most = TILES if kept else THIN_TILES if is_thin else FEW_TILES
+    if tiles > most or wanted < 2:
         return None
+    axes = [axis for axis in sorted(node.arg.axes) if axis not in kept]
     if is_narrow:
-        cuts = [(axis, _divisor(shape[axis], wanted)) for axis in sorted(node.arg.axes)]
+        cuts = [(axis, _divisor(shape[axis], wanted)) for axis in axes]
     else:
-        kept = stepped_axes(node)
-        axes = [axis for axis in sorted(node.arg.axes) if axis not in kept]
         cuts = [(axis, _pieces(shape[axis], wanted)) for axis in axes]
     cuts = [(axis, pieces) for axis, pieces in cuts if wanted <= 2 * pieces <= 4 * wanted]
 

@@ -247,7 +247,8 @@ def _by_phases(x: UOp, weight: UOp, shape: Shape, sizes: tuple[int, ...]) -> UOp
     groups, space = shape.groups, len(sizes)
     each = zip(weight.shape[2:], shape.pads, shape.strides, shape.dilations, sizes, strict=True)
     axes = [_axis_of(k, a, s, d, n, shape.is_whole) for k, (a, _), s, d, n in each]
-    if shape.is_whole:  # a product that is stored has rows of whole sectors of memory
+    if shape.is_whole and any(part.taps > 1 for a in axes for part in a.parts):
+        # What is stored has rows of whole sectors of memory; without windows it is flat anyway.
         axes[-1] = axes[-1]._replace(count=_whole(axes[-1].count))
     batch, channels, counts = x.shape[0], weight.shape[1], [a.count for a in axes]
     inner = Shape(((0, 0),) * space, (1,) * space, (1,) * space, groups)

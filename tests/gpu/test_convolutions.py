@@ -88,19 +88,6 @@ def test_windows(kind: str, name: str) -> None:
     check(convolve(x, w, case), convolved(a, b, case), kind)
 
 
-@pytest.mark.parametrize("name", ["padded", "stride", "groups"])
-def test_factors_of_eleven_bits(name: str) -> None:
-    """Where that is allowed, float32 goes to tensor cores too."""
-    case = CASES[name]
-    a, b = operands("float32", case.image, case.kernel)
-    x, w = Tensor(a).realize(), Tensor(b).realize()
-    with knobs.scope(tf32=True):
-        found = convolve(x, w, case).numpy()
-    wanted = convolved(a, b, case)
-    error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
-    assert 1e-5 < error < 2e-3
-
-
 @pytest.mark.parametrize("name", ["padded", "stride", "odd channels", "dilation"])
 def test_channels_that_are_last_already(name: str) -> None:
     case = CASES[name]
@@ -223,3 +210,21 @@ def test_transposed(name: str, kind: str) -> None:
         found = own.grad.numpy().astype(np.float64) * moved
         spread = np.sqrt((found**2).sum())
         assert abs(along.sum() - found.sum()) < (2e-2 if kind == "bfloat16" else 1e-4) * spread
+
+
+@pytest.mark.parametrize("name", ["padded", "stride", "sixteen images", "many pixels"])
+def test_factors_of_eleven_bits(name: str) -> None:
+    """Where that is allowed, float32 goes to tensor cores too, and so do gradients."""
+    case = GRADIENTS[name]
+    a, b = operands("float32", case.image, case.kernel)
+    found: list[list[Any]] = []
+    for allowed in (False, True):
+        with knobs.scope(tf32=allowed):
+            x, w = (Tensor(t).realize().requires_grad_() for t in (a, b))
+            y = convolve(x, w, case)
+            y.backward(Tensor(operands("float32", y.shape)[0]).realize())
+            assert x.grad is not None and w.grad is not None
+            found.append([t.numpy().astype(np.float64) for t in (y, x.grad, w.grad)])
+    for exact, rounded in zip(*found, strict=True):
+        assert np.linalg.norm(rounded - exact) < 2e-3 * np.linalg.norm(exact)
+    assert not np.array_equal(found[0][0], found[1][0])
