@@ -36,6 +36,8 @@ VECTOR_BYTES: Final = 16  # the widest access of one thread
 GLOBAL, SHARED = "ptr addrspace(1)", "ptr addrspace(3)"
 _REGISTERS = {"g": "ctaid", "l": "tid", "i": "ctaid"}
 _MAP = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
+# Of a loop that is not to be unrolled.
+AS_IT_IS = ("!2 = distinct !{!2, !3}", '!3 = !{!"llvm.loop.unroll.disable"}')
 _BARRIER = "llvm.nvvm.barrier.cta.sync.aligned.all"
 
 
@@ -614,7 +616,8 @@ class GpuText(NamedTuple):
 def nvptx_module(functions: list[str], shared: list[str], declarations: set[str]) -> str:
     """Kernels as one module."""
     head = 'target triple = "nvptx64-nvidia-cuda"'
-    return "\n".join([head, *shared, *functions, *sorted(declarations), "!0 = !{}", SELDOM, ""])
+    notes = ("!0 = !{}", SELDOM, *AS_IT_IS)
+    return "\n".join([head, *shared, *functions, *sorted(declarations), *notes, ""])
 
 
 def _power_of_two(value: int) -> int:

@@ -76,9 +76,14 @@ class CountedLoop:
     """A loop over steps that changes values: open from its making to ``end``."""
 
     def __init__(
-        self, r: NvptxRenderer, steps: int | str, first: list[str], kinds: list[str] | None = None
+        self,
+        r: NvptxRenderer,
+        steps: int | str,
+        first: list[str],
+        kinds: list[str] | None = None,
+        unrolls: bool = True,
     ) -> None:
-        self.r, self.steps, self.first = r, steps, first
+        self.r, self.steps, self.first, self.unrolls = r, steps, first, unrolls
         self.kinds = kinds or ["float"] * len(first)
         r.blocks += 1
         self.number = r.blocks
@@ -102,6 +107,7 @@ class CountedLoop:
         for i, (kind, name, old, new) in enumerate(names):
             text = f"phi {kind} [ {old}, %{self.before} ], [ {new}, %{inside} ]"
             r.lines[self.place + i] = f"  {name} = {text}"
-        r.lines.append(f"  br i1 {test}, label %tile{number}, label %rest{number}")
+        as_it_is = "" if self.unrolls else ", !llvm.loop !2"
+        r.lines.append(f"  br i1 {test}, label %tile{number}, label %rest{number}{as_it_is}")
         r.lines.append(f"rest{number}:")
         r.block = f"rest{number}"

@@ -41,7 +41,8 @@ class Wgmma(Ring):
         """The loop over steps of k, the sums in it and the words that are turned."""
         kinds = [self.element.kind] * self.count + ["i32"] * len(words)
         first = [self.element.zero] * self.count + words
-        loop = CountedLoop(self.r, -(-self.k // self.depth), first, kinds)
+        # Unrolled, steps of 128 sums took the assembler seconds.
+        loop = CountedLoop(self.r, -(-self.k // self.depth), first, kinds, unrolls=False)
         return loop, loop.values[: self.count], loop.values[self.count :]
 
     def arrived(self, ahead: int) -> None:
