@@ -25,8 +25,7 @@ CPU_SHARE = 1 << 14  # the same for a core
 CPU_DEALT = 1 << 16
 SHORT = 256  # rows up to here share a block of a GPU
 JOINED = 2048  # words of such a block
-PIECE = 4096  # words of a piece, where few are kept
-FEWER = 4  # pieces pay where they keep at most this part of their words
+FEWER = 4  # few are kept where it is at most this part
 FUSED = 2  # network stages between two stores; each doubles the reads of an element
 
 
@@ -61,8 +60,9 @@ def _lowered(x: UOp, arg: SortArg, on_gpu: bool) -> UOp:
     size = x.shape[-1]
     if is_symbolic(x.shape):
         return _first(_network(x, arg.high), arg.kept)
-    if arg.kept * FEWER <= PIECE < size:
-        return _lowered(_pieces(x, arg), arg, on_gpu)
+    piece = DEALT if on_gpu else CPU_SHARE
+    if arg.kept * FEWER <= piece < size:
+        return _lowered(_pieces(x, arg, piece), arg, on_gpu)
     if on_gpu and size <= SHORT and elements(x.shape) > size and arg.high + DIGIT_BITS <= 64:
         return _first(_together(x, arg), arg.kept)
     if size <= (SHARE if on_gpu else CPU_SHARE):
@@ -70,11 +70,11 @@ def _lowered(x: UOp, arg: SortArg, on_gpu: bool) -> UOp:
     return _first(_dealt(x, arg, DEALT if on_gpu else CPU_DEALT), arg.kept)
 
 
-def _pieces(x: UOp, arg: SortArg) -> UOp:
+def _pieces(x: UOp, arg: SortArg, piece: int) -> UOp:
     """The smallest words of each piece of an axis. Among those alike, earlier pieces come first."""
     *lead, size = x.shape
-    parts = -(-size // PIECE)
-    split = B.reshape(_filled(x, parts * PIECE, arg.high), (*lead, parts, PIECE))
+    parts = -(-size // piece)
+    split = B.reshape(_filled(x, parts * piece, arg.high), (*lead, parts, piece))
     kept = make(O.SORT, dt.uint64, (split,), arg)
     return B.reshape(kept, (*lead, parts * arg.kept))
 

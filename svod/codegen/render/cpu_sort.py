@@ -1,7 +1,8 @@
 """Sorts on a CPU: words go to their places digit by digit, the lowest first.
 
 The digits of a row are counted in one pass over it. Then each digit takes a pass: a table says
-where the next word with each value goes. Words alike keep their order. Rows up to a size are
+where the next word with each value goes. Words alike keep their order. Where few are kept, those
+whose highest digit is too large are left out first. Rows up to a size are
 sorted so in one kernel, in scratch memory that stays in a cache; longer ones by one kernel for each
 step. Cores take rows, or blocks of a row.
 """
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from svod.ir import ops as O
 from svod.ir.args import DIGIT_BITS, RadixArg, SortArg
 from svod.ir.node import UOp, elements
+from svod.schedule.sorts import FEWER
 
 DIGITS = 1 << DIGIT_BITS
 # Numbers from one table to the next: four tables that fill a page exactly, on a stack that is one
@@ -51,6 +53,7 @@ class _Text:
         self.scratch: list[str] = []
         self.names = self.blocks = 0
         self.block = "entry"
+        self.carried: list[str] = []  # what the sums of the last loop are after it
 
     def e(self, text: str) -> str:
         self.names += 1
@@ -96,6 +99,7 @@ class _Text:
             self.lines[slot + i] = f"  {name} = {text}"
         self.lines += [f"  br label %head{number}", f"done{number}:"]
         self.block = f"done{number}"
+        self.carried = carried
 
     @contextmanager
     def units(self, count: int) -> Iterator[str]:
@@ -149,22 +153,45 @@ class _Text:
         with self.units(rows) as row:
             source = self.at("%p1", "i64", self.e(f"mul i64 {row}, {size}"))
             result = self.at("%p0", "i64", self.e(f"mul i64 {row}, {arg.kept}"))
+            count = str(size)
+            if arg.kept * FEWER <= size:
+                count = self.select(source, spare[1], size, arg, counts)
+                source = spare[1]
             tables = [(self.at(counts, "i32", str(i * APART)), low) for i, low in enumerate(lows)]
             self.clear(counts, len(lows) * APART)
-            self.tally(source, str(size), tables)
+            self.tally(source, count, tables)
             with self.loop("0", str(DIGITS), *["0"] * len(lows)) as (digit, sums):
                 for i, (table, _) in enumerate(tables):
-                    count = self.load(table, "i32", digit)
+                    found = self.load(table, "i32", digit)
                     self.store(table, "i32", digit, sums[i])
-                    sums[i] = self.e(f"add i32 {sums[i]}, {count}")
+                    sums[i] = self.e(f"add i32 {sums[i]}, {found}")
             for i, (table, low) in enumerate(tables):
                 is_last = i == len(lows) - 1 and arg.kept == size
                 target = result if is_last else spare[i % 2]
-                self.move(source, target, str(size), table, low)
+                self.move(source, target, count, table, low)
                 source = target
             if arg.kept != size:
-                with self.loop("0", str(arg.kept)) as (i64, _):
-                    self.store(result, "i64", i64, self.load(source, "i64", i64))
+                with self.loop("0", str(arg.kept)) as (place, _):
+                    self.store(result, "i64", place, self.load(source, "i64", place))
+
+    def select(self, source: str, target: str, size: int, arg: SortArg, table: str) -> str:
+        """The words whose highest digit may be among the smallest, and how many they are."""
+        low = max(arg.low, arg.high - DIGIT_BITS)
+        self.clear(table, DIGITS)
+        self.tally(source, str(size), [(table, low)])
+        # The first digit up to which there are as many as are kept.
+        with self.loop("0", str(DIGITS), "0", "0") as (digit, sums):
+            are_few = self.e(f"icmp ult i32 {sums[0]}, {arg.kept}")
+            here = self.e(f"trunc i64 {digit} to i32")
+            sums[1] = self.e(f"select i1 {are_few}, i32 {here}, i32 {sums[1]}")
+            sums[0] = self.e(f"add i32 {sums[0]}, {self.load(table, 'i32', digit)}")
+        limit = self.e(f"zext i32 {self.carried[1]} to i64")
+        with self.loop("0", str(size), "0") as (i, sums):
+            word = self.load(source, "i64", i)
+            self.store(target, "i64", self.e(f"zext i32 {sums[0]} to i64"), word)
+            is_kept = self.e(f"icmp ule i64 {self.digit(word, low)}, {limit}")
+            sums[0] = self.e(f"add i32 {sums[0]}, {self.e(f'zext i1 {is_kept} to i32')}")
+        return self.e(f"zext i32 {self.carried[0]} to i64")
 
     def _part(self, unit: str, size: int, arg: RadixArg) -> tuple[str, str, str, str]:
         """The row and number of a block, where it begins, and how many words it has."""
