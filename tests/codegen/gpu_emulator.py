@@ -320,6 +320,8 @@ class Emulator:
             return np.repeat(votes, 32)
         if name == "llvm.ctpop.i32":
             return np.bitwise_count(values[0]).astype(np.uint32)
+        if name == "llvm.nvvm.shfl.sync.idx.i32":
+            return values[1][np.arange(self.threads) // 32 * 32 + int(values[2][0])]
         if name == "llvm.nvvm.shfl.sync.up.i32":
             place = np.arange(self.threads)
             source = place - int(values[2][0])

@@ -78,11 +78,25 @@ def test_bits_that_may_be_out_of_order(low: int, high: int) -> None:
     assert (found == np.sort(x, -1)).all()
 
 
-@pytest.mark.parametrize("count", [1, 10, 255, 256, 257, 699])
-def test_the_smallest_are_kept(count: int) -> None:
-    x = words((2, 700), 50)
+@pytest.mark.parametrize("count", [1, 10, 175, 176, 255, 256, 257, 699])
+@pytest.mark.parametrize("keys", [1, 50, 1 << 30])
+def test_the_smallest_are_kept(count: int, keys: int) -> None:
+    x = words((2, 700), keys)
     value = B.sort(parameter(1, dt.uint64, x.shape), count, 32, 64)
     assert (emulated(value, x) == np.sort(x, -1)[:, :count]).all()
+
+
+@pytest.mark.parametrize(("low", "high"), [(12, 44), (13, 21), (13, 23), (13, 29), (12, 13)])
+def test_few_are_selected_by_their_highest_bits(low: int, high: int) -> None:
+    rng = np.random.default_rng(high)
+    key = rng.integers(0, 1 << (high - low), (2, 5000), np.uint64)
+    most = np.full_like(key, (1 << (high - low)) - 1)
+    few = np.where(rng.random(key.shape) < 0.01, key, most)
+    alike = key >> np.uint64(high - low - 1)
+    for kept, near in ((1, key), (100, key), (40, alike), (90, most), (90, few)):
+        x = (near << np.uint64(13)) | np.arange(5000, dtype=np.uint64)
+        value = B.sort(parameter(1, dt.uint64, x.shape), kept, 13, 13 + high - low)
+        assert (emulated(value, x) == np.sort(x, -1)[:, :kept]).all()
 
 
 @pytest.mark.parametrize("size", [512, 1000, 1024, 1300])
@@ -121,6 +135,7 @@ def test_kernels_assemble_without_spills(tmp_path: Path) -> None:
     values = [
         B.sort(parameter(1, dt.uint64, (8, size)), None, 32, 64) for size in (300, 4096, SHARE)
     ]
+    values.append(B.sort(parameter(1, dt.uint64, (8, 4096)), 50, 12, 44))
     values.append(make(O.RADIX, dt.uint32, (x,), RadixArg("count", 32, 4096)))
     values.append(make(O.RADIX, dt.uint64, (x, starts), RadixArg("deal", 32, 4096)))
     texts = [generate_gpu(body_of(v), GpuMachine()).text().source for v in values]

@@ -3,24 +3,28 @@
 A digit is eight bits. A warp ranks its words 32 at a time: ballots say which lanes have the same
 digit, and a table of the warp counts how often each digit came before. Sums over the tables of
 all warps then say where each word goes; words move through shared memory, and those alike keep
-their order. A row that fits one block is sorted so in one kernel. Longer rows take three kernels
+their order. A row that fits one block is sorted so in one kernel; where few words are kept, those
+whose highest digit is too large are left out first. Longer rows take three kernels
 for each digit: blocks count digits, the counts are added up, and blocks put words into place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from svod.codegen.render.nvptx import GLOBAL, SHARED, NvptxRenderer
 from svod.codegen.render.tile_parts import CountedLoop
 from svod.ir.args import DIGIT_BITS, RadixArg, SortArg
-from svod.schedule.sorts import SHARE
+from svod.schedule.sorts import FEWER, SHARE
 
 DIGITS: Final = 1 << DIGIT_BITS
 WARP: Final = 32
 MAX_ITEMS: Final = 16  # words of one thread
 MAX_THREADS: Final = 512
 assert SHARE <= MAX_ITEMS * MAX_THREADS
+SELECTED: Final = 2  # digits that select words, where few are kept
 COUNTS: Final = 4  # of one thread, where counts are added up
 _MEMORY = "@dynamic_shared"
 
@@ -89,42 +93,51 @@ class Radix:
     def ones(self, bits: str) -> str:
         return self.e(self.r._call("llvm.ctpop.i32", "i32", [("i32", bits)]))
 
-    def running(self, value: str, kind: str, scratch: str) -> tuple[str, str]:
-        """The sum of the values of all threads before this one, and of all; ends in a barrier."""
+    def ballot(self, test: str) -> str:
+        """A bit for each lane of the warp."""
+        numbers = [("i32", "-1"), ("i1", test)]
+        return self.e(self.r._call("llvm.nvvm.vote.ballot.sync", "i32", numbers))
+
+    @contextmanager
+    def where(self, test: str) -> Iterator[None]:
+        """What all threads of the block do, or none."""
+        r = self.r
+        r.blocks += 1
+        number = r.blocks
+        r.lines.append(f"  br i1 {test}, label %all{number}, label %past{number}")
+        r.lines.append(f"all{number}:")
+        r.block = f"all{number}"
+        yield
+        r.lines.append(f"  br label %past{number}")
+        r.lines.append(f"past{number}:")
+        r.block = f"past{number}"
+
+    def running(self, value: str, scratch: str) -> tuple[str, str]:
+        """The sum of the values of all threads before this one, and of all; has a barrier."""
         e = self.e
         mine = value
         for step in (1, 2, 4, 8, 16):
-            other = self._from_below(mine, kind, step)
+            numbers = [("i32", "-1"), ("i32", mine), ("i32", str(step)), ("i32", "0")]
+            other = e(self.r._call("llvm.nvvm.shfl.sync.up.i32", "i32", numbers))
             reaches = e(f"icmp uge i32 {self.lane}, {step}")
-            added = e(f"select i1 {reaches}, {kind} {other}, {kind} 0")
-            mine = e(f"add {kind} {mine}, {added}")
+            mine = e(f"add i32 {mine}, {e(f'select i1 {reaches}, i32 {other}, i32 0')}")
         number = self.r._branch(e(f"icmp eq i32 {self.lane}, {WARP - 1}"))
-        self.store(scratch, kind, self.warp, mine)
+        self.store(scratch, "i32", self.warp, mine)
         self.r._join(number)
         self.r.barrier()
-        before = e(f"sub {kind} {mine}, {value}")
+        before = e(f"sub i32 {mine}, {value}")
         total = "0"
         for w in range(self.warps):
-            one = self.load(scratch, kind, str(w))
+            one = self.load(scratch, "i32", str(w))
             is_before = e(f"icmp ult i32 {w}, {self.warp}")
-            added = e(f"select i1 {is_before}, {kind} {one}, {kind} 0")
-            before = e(f"add {kind} {before}, {added}")
-            total = e(f"add {kind} {total}, {one}")
+            before = e(f"add i32 {before}, {e(f'select i1 {is_before}, i32 {one}, i32 0')}")
+            total = e(f"add i32 {total}, {one}")
         return before, total
 
-    def _from_below(self, value: str, kind: str, step: int) -> str:
-        """The value of the lane so many places down."""
-        if kind == "i32":
-            return self._moved(value, step)
-        e = self.e
-        low = e(f"trunc i64 {value} to i32")
-        high = e(f"trunc i64 {e(f'lshr i64 {value}, 32')} to i32")
-        high = e(f"shl i64 {self.wide(self._moved(high, step))}, 32")
-        return e(f"or i64 {high}, {self.wide(self._moved(low, step))}")
-
-    def _moved(self, word: str, step: int) -> str:
-        numbers = [("i32", "-1"), ("i32", word), ("i32", str(step)), ("i32", "0")]
-        return self.e(self.r._call("llvm.nvvm.shfl.sync.up.i32", "i32", numbers))
+    def from_first(self, word: str) -> str:
+        """The value of the first lane."""
+        numbers = [("i32", "-1"), ("i32", word), ("i32", "0"), ("i32", "31")]
+        return self.e(self.r._call("llvm.nvvm.shfl.sync.idx.i32", "i32", numbers))
 
 
 class Words(Radix):
@@ -135,14 +148,13 @@ class Words(Radix):
         self.items = -(-size // threads)
         self.words = self.array(8 * threads * self.items)
         self.tables = self.array(4 * self.warps * DIGITS)
-        self.scratch = self.array(8 * self.warps)
+        self.scratch = self.array(4 * self.warps)
         e = self.e
         own = e(f"mul i32 {self.warp}, {4 * DIGITS}")
         self.table = e(f"getelementptr i8, {SHARED} {self.tables}, i32 {own}")
         bit = e(f"shl i32 1, {self.lane}")
         self.below = e(f"sub i32 {bit}, 1")
-        first = e(f"mul i32 {self.warp}, {WARP * self.items}")
-        self.first = e(f"add i32 {first}, {self.lane}")
+        self.hold(self.items)
 
     def take(self, start: str, size: int | str) -> None:
         """Words of a row into shared memory, all ones where there are none; ends in a barrier."""
@@ -191,10 +203,7 @@ class Words(Radix):
         for bit in range(DIGIT_BITS):
             top = e(f"shl i32 {digit}, {31 - bit}")
             is_set = e(f"icmp slt i32 {top}, 0")
-            ballot = self.r._call(
-                "llvm.nvvm.vote.ballot.sync", "i32", [("i32", "-1"), ("i1", is_set)]
-            )
-            differs = e(f"xor i32 {e(ballot)}, {e(f'ashr i32 {top}, 31')}")
+            differs = e(f"xor i32 {self.ballot(is_set)}, {e(f'ashr i32 {top}, 31')}")
             alike = e(f"and i32 {alike}, {e(f'xor i32 {differs}, -1')}")
         before = self.load(self.table, "i32", digit)
         self.meet()
@@ -212,7 +221,7 @@ class Words(Radix):
         for w in range(self.warps):
             counts.append(self.load(self.tables, "i32", e(f"add i32 {number}, {w * DIGITS}")))
             total = e(f"add i32 {total}, {counts[w]}")
-        start, _ = self.running(total, "i32", self.scratch)
+        start, _ = self.running(total, self.scratch)
         branch = 0
         if self.threads > DIGITS:
             branch = r._branch(e(f"icmp ult i32 {self.thread}, {DIGITS}"))
@@ -224,17 +233,111 @@ class Words(Radix):
             r._join(branch)
         return start
 
+    def select(self, arg: SortArg) -> str:
+        """Leave out words whose highest bits are too large, if at most one for each thread is
+        left; whether that is so. The words are in shared memory, before and after."""
+        e = self.e
+        places = [e(f"add i32 {self.first}, {i * WARP}") for i in range(self.items)]
+        words = [self.load(self.words, "i64", place) for place in places]
+        chosen = self.array(12)
+        tops: list[str] = []
+        limit, below, left = "0", "0", "0"
+        lows = [arg.high - DIGIT_BITS * (level + 1) for level in range(SELECTED)]
+        for level, low in enumerate([low for low in lows if low >= arg.low]):
+            tops = [e(f"trunc i64 {e(f'lshr i64 {word}, {low}')} to i32") for word in words]
+            most = (1 << (DIGIT_BITS * (level + 1))) - 1  # as words past the end have
+            tops = [e(f"and i32 {top}, {most}") for top in tops]
+            self._count(tops, limit if level else None)
+            limit, below, left = self._limit(limit, below, arg.kept, chosen)
+        are_few = e(f"icmp ule i32 {left}, {self.threads}")
+        with self.where(are_few):
+            self._keep(words, tops, limit, left)
+        return are_few
+
+    def _count(self, tops: list[str], limit: str | None) -> None:
+        """Count the last digits of numbers, of those that begin as the limit does."""
+        r, e = self.r, self.e
+        self.store(self.tables, "i32", self.thread, "0")
+        r.barrier()
+        for top in tops:
+            digit = e(f"and i32 {top}, {DIGITS - 1}")
+            if limit is not None:  # others count where nobody looks
+                is_alike = e(f"icmp eq i32 {e(f'lshr i32 {top}, {DIGIT_BITS}')}, {limit}")
+                digit = e(f"select i1 {is_alike}, i32 {digit}, i32 {DIGITS}")
+            target = self.place(self.tables, "i32", digit)
+            e(f"atomicrmw add {SHARED} {target}, i32 1 monotonic, align 4")
+        r.barrier()
+
+    def _limit(self, limit: str, below: str, kept: int, chosen: str) -> tuple[str, str, str]:
+        """The limit with one digit more, how many words are below it, and up to it."""
+        r, e = self.r, self.e
+        number = e(f"and i32 {self.thread}, {DIGITS - 1}")
+        count = self.load(self.tables, "i32", number)
+        before = e(f"add i32 {self.running(count, self.scratch)[0]}, {below}")
+        upto = e(f"add i32 {before}, {count}")
+        is_enough = e(f"icmp uge i32 {upto}, {kept}")
+        is_last = e(f"and i1 {is_enough}, {e(f'icmp ult i32 {before}, {kept}')}")
+        is_digit = e(f"icmp ult i32 {self.thread}, {DIGITS}")
+        branch = r._branch(e(f"and i1 {is_last}, {is_digit}"))
+        for place, value in enumerate((number, before, upto)):
+            self.store(chosen, "i32", str(place), value)
+        r._join(branch)
+        r.barrier()
+        digit, before, upto = (self.load(chosen, "i32", str(place)) for place in range(3))
+        return e(f"or i32 {e(f'shl i32 {limit}, {DIGIT_BITS}')}, {digit}"), before, upto
+
+    def _keep(self, words: list[str], tops: list[str], limit: str, left: str) -> None:
+        """The words up to the limit, one after another, then all ones."""
+        r, e = self.r, self.e
+        tests, places, total = [], [], "0"
+        for top in tops:
+            tests.append(e(f"icmp ule i32 {top}, {limit}"))
+            votes = self.ballot(tests[-1])
+            below = self.ones(e(f"and i32 {votes}, {self.below}"))
+            places.append(e(f"add i32 {total}, {below}"))
+            total = e(f"add i32 {total}, {self.ones(votes)}")
+        is_first = e(f"icmp eq i32 {self.lane}, 0")
+        mine = e(f"select i1 {is_first}, i32 {total}, i32 0")
+        before, _ = self.running(mine, self.scratch)  # of other warps, for the first lane
+        start = self.from_first(before)
+        for word, test, place in zip(words, tests, places, strict=True):
+            branch = r._branch(test)
+            self.store(self.words, "i64", e(f"add i32 {start}, {place}"), word)
+            r._join(branch)
+        branch = r._branch(e(f"icmp uge i32 {self.thread}, {left}"))
+        self.store(self.words, "i64", self.thread, "-1")
+        r._join(branch)
+        r.barrier()
+
+    def hold(self, items: int) -> None:
+        """Have so many words for each thread from here on."""
+        self.items = items
+        first = self.e(f"mul i32 {self.warp}, {WARP * items}")
+        self.first = self.e(f"add i32 {first}, {self.lane}")
+
+    def order_all(self, arg: SortArg) -> None:
+        """Order the words by all digits."""
+        loop = CountedLoop(self.r, -(-(arg.high - arg.low) // DIGIT_BITS), [])
+        step = self.e(f"mul i32 {loop.counter}, {DIGIT_BITS}")
+        self.order(self.wide(self.e(f"add i32 {step}, {arg.low}")))
+        loop.end([])
+
 
 def sort_rows(r: NvptxRenderer, size: int, arg: SortArg) -> int:
     """Each block sorts a row; returns the threads of a block."""
     block = Words(r, threads_for(size), size)
     e = block.e
     block.take(e(f"mul i64 {block.block}, {size}"), size)
-    steps = -(-(arg.high - arg.low) // DIGIT_BITS)
-    loop = CountedLoop(r, steps, [])
-    shift = e(f"add i32 {e(f'mul i32 {loop.counter}, {DIGIT_BITS}')}, {arg.low}")
-    block.order(block.wide(shift))
-    loop.end([])
+    are_kept = arg.kept * FEWER <= size and arg.kept < block.threads < size
+    if are_kept and arg.high - arg.low >= DIGIT_BITS:
+        are_few = block.select(arg)
+        with block.where(e(f"xor i1 {are_few}, true")):
+            block.order_all(arg)
+        with block.where(are_few):
+            block.hold(1)
+            block.order_all(arg)
+    else:
+        block.order_all(arg)
     start = e(f"mul i64 {block.block}, {arg.kept}")
     for i in range(-(-arg.kept // block.threads)):
         here = e(f"add i32 {block.thread}, {i * block.threads}")
@@ -281,7 +384,7 @@ def add_counts(r: NvptxRenderer, parts: int) -> int:
     """Each block adds up the counts of one digit of a row."""
     block = Radix(r, DIGITS)
     e = block.e
-    scratch = block.array(8 * block.warps)
+    scratch = block.array(4 * block.warps)
     items = min(COUNTS, -(-parts // DIGITS))
     start = e(f"mul i64 {block.block}, {parts}")
     goal = e(f"mul i64 {block.block}, {parts + 1}")
@@ -296,7 +399,7 @@ def add_counts(r: NvptxRenderer, parts: int) -> int:
         count = block.read(1, "i32", e(f"add i64 {start}, {block.wide(places[i])}"))
         counts.append(e(f"select i1 {tests[i]}, i32 {count}, i32 0"))
         total = e(f"add i32 {total}, {counts[i]}")
-    before, sum_of_all = block.running(total, "i32", scratch)
+    before, sum_of_all = block.running(total, scratch)
     before = e(f"add i32 {before}, {loop.values[0]}")
     for i in range(items):
         branch = r._branch(tests[i])
@@ -332,7 +435,7 @@ def deal_words(r: NvptxRenderer, size: int, arg: RadixArg) -> int:
     counts = e(f"mul i64 {counts}, {parts + 1}")
     mine = block.read(2, "i32", e(f"add i64 {counts}, {part}"))
     every = block.read(2, "i32", e(f"add i64 {counts}, {parts}"))
-    smaller, _ = block.running(every, "i32", block.scratch)
+    smaller, _ = block.running(every, block.scratch)
     goal = e(f"add i32 {smaller}, {mine}")
     branch = 0
     if block.threads > DIGITS:
