@@ -23,6 +23,7 @@ from svod.codegen.narrow import narrow
 from svod.codegen.order import order_offsets, separate_loops
 from svod.codegen.pipeline import dump, work_of
 from svod.codegen.render.nvptx import GpuText, NvptxRenderer, nvptx_module
+from svod.codegen.render.radix import shared_bytes
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import VarArg
@@ -101,7 +102,10 @@ def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel | GpuSort:
 
 
 def takes_whole(body: UOp, machine: GpuMachine) -> bool:
-    """Whether there is a tile for attention, or for a convolution where its input is."""
+    """Whether there is a tile for attention, or for a convolution where its input is; of a sort,
+    whether its rows fit into shared memory."""
+    if is_sort(body):
+        return shared_bytes(body.src[0].src[1].src[0].shape[-1]) <= machine.most_shared_bytes
     plain = merge_adjacent(renumber(rangeify(body)))
     for whole in (optimize_attention, optimize_gradient):
         if whole(plain, machine.has_wgmma, []) is not None:

@@ -66,7 +66,7 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
-    sink = lowered_sorts(sink, device)
+    sink = lowered_sorts(sink, device, takes)
     _verify(sink, "sorts")
     order = sink.toposort()
     reshaped = reshape_last(sink, order)

@@ -9,13 +9,16 @@ read and write the axis once: O(n log² n).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.args import DIGIT_BITS, RadixArg, SortArg
+from svod.ir.args import DIGIT_BITS, ParamArg, RadixArg, SortArg
 from svod.ir.node import UOp, const, elements, is_symbolic, make
+from svod.schedule.attention import Takes
 from svod.schedule.cut import devices
 
 EVALUATING_DEVICES = frozenset({"REF"})  # which know what a sort is
@@ -35,8 +38,8 @@ def is_sort(body: UOp) -> bool:
     return store.op == O.STORE and store.src[1].op in (O.SORT, O.RADIX)
 
 
-def lowered_sorts(sink: UOp, device: str) -> UOp:
-    """The graph with every SORT as kernels of its device."""
+def lowered_sorts(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
+    """The graph with every SORT as kernels of its device; ``takes`` says how long rows may be."""
     order = sink.toposort()
     if not any(n.op == O.SORT for n in order):
         return sink
@@ -49,25 +52,47 @@ def lowered_sorts(sink: UOp, device: str) -> UOp:
             src = tuple([B.contiguous(new) if old.op == O.SORT else new for old, new in pairs])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
         if node.op == O.SORT:
-            kind = where.get(node, device).partition(":")[0]
+            place = where.get(node, device)
+            kind = place.partition(":")[0]
             if kind not in EVALUATING_DEVICES:
-                new = _lowered(new.src[0], new.arg, kind == "CUDA")
+                new = _lowered(new.src[0], new.arg, _sizes(kind, takes(place) if takes else None))
         done[node] = new
     return done[sink]
 
 
-def _lowered(x: UOp, arg: SortArg, on_gpu: bool) -> UOp:
+class _Sizes(NamedTuple):
+    """What kernels of a device sort."""
+
+    share: int  # the longest row that one kernel sorts
+    dealt: int  # words of a block where several work on a row
+    piece: int  # words of a piece where few are kept
+    short: int  # rows up to here share a block
+
+
+def _sizes(kind: str, takes: Callable[[UOp], bool] | None) -> _Sizes:
+    if kind != "CUDA":
+        return _Sizes(CPU_SHARE, CPU_DEALT, CPU_SHARE, 0)
+    share = SHARE if takes is None or takes(body_of(SHARE)) else DEALT
+    return _Sizes(share, DEALT, DEALT, SHORT)
+
+
+def body_of(size: int) -> UOp:
+    """A kernel that sorts a row of so many words."""
+    source, target = (make(O.PARAM, dt.uint64, (), ParamArg(slot, (size,))) for slot in (1, 0))
+    return make(O.SINK, dt.void, (make(O.STORE, dt.void, (target, B.sort(source))),))
+
+
+def _lowered(x: UOp, arg: SortArg, sizes: _Sizes) -> UOp:
     size = x.shape[-1]
     if is_symbolic(x.shape):
         return _first(_network(x, arg.high), arg.kept)
-    piece = DEALT if on_gpu else CPU_SHARE
-    if arg.kept * FEWER <= piece < size:
-        return _lowered(_pieces(x, arg, piece), arg, on_gpu)
-    if on_gpu and size <= SHORT and elements(x.shape) > size and arg.high + DIGIT_BITS <= 64:
+    if arg.kept * FEWER <= sizes.piece < size:
+        return _lowered(_pieces(x, arg, sizes.piece), arg, sizes)
+    if size <= sizes.short and elements(x.shape) > size and arg.high + DIGIT_BITS <= 64:
         return _first(_together(x, arg), arg.kept)
-    if size <= (SHARE if on_gpu else CPU_SHARE):
+    if size <= sizes.share:
         return make(O.SORT, dt.uint64, (x,), arg)
-    return _first(_dealt(x, arg, DEALT if on_gpu else CPU_DEALT), arg.kept)
+    return _first(_dealt(x, arg, sizes.dealt), arg.kept)
 
 
 def _pieces(x: UOp, arg: SortArg, piece: int) -> UOp:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from svod.codegen.gpu import generate_gpu
+from svod.codegen.gpu import generate_gpu, takes_whole
+from svod.codegen.render.radix import CHOSEN, shared_bytes
 from svod.device.cuda.compiler import emit_ptx
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
@@ -127,6 +128,15 @@ def test_counts_are_added_up(parts: int) -> None:
         O.RADIX, dt.uint32, (parameter(1, dt.uint32, counts.shape),), RadixArg("start", 32, 4096)
     )
     assert (emulated(value, counts) == expected(value, counts)).all()
+
+
+@pytest.mark.parametrize("size", [300, 4096, 4097, SHARE])
+def test_shared_memory_is_what_is_said(size: int) -> None:
+    value = B.sort(parameter(1, dt.uint64, (2, size)), size // 50, 13, 45)
+    text = generate_gpu(body_of(value), GpuMachine()).text()
+    assert text.shared <= shared_bytes(size) <= text.shared + CHOSEN
+    is_small = GpuMachine(most_shared_bytes=64 << 10)
+    assert takes_whole(body_of(value), is_small) == (shared_bytes(size) <= 64 << 10)
 
 
 def test_kernels_assemble_without_spills(tmp_path: Path) -> None:

@@ -92,6 +92,17 @@ def test_cores_share_the_work(threads: int) -> None:
         svod.set_threads(0)
 
 
+def test_rows_too_long_for_a_block_are_dealt() -> None:
+    found, memory = graph((2, 8000), 32, 8000, 13)
+    x, _ = words((2, 8000), 32)
+    for is_taken, op in ((True, O.SORT), (False, O.RADIX)):
+        lowered = lowered_sorts(
+            make(O.SINK, dt.void, (found,)), "CUDA", lambda device, fits=is_taken: lambda body: fits
+        )
+        assert {n.op for n in lowered.toposort()} & {O.SORT, O.RADIX} == {op}
+        assert (evaluate(lowered.src[0], {memory: x.reshape(-1)}) == np.sort(x, -1)).all()
+
+
 def test_all_digits_of_a_long_row_are_the_same_kernels() -> None:
     found, _ = graph((1 << 20,), 32, 1 << 20, 20)
     lowered = lowered_sorts(make(O.SINK, dt.void, (found,)), "CUDA")

@@ -25,6 +25,7 @@ MAX_ITEMS: Final = 16  # words of one thread
 MAX_THREADS: Final = 512
 assert SHARE <= MAX_ITEMS * MAX_THREADS
 SELECTED: Final = 2  # digits that select words, where few are kept
+CHOSEN: Final = 16  # bytes of what a selection found
 COUNTS: Final = 4  # of one thread, where counts are added up
 _MEMORY = "@dynamic_shared"
 
@@ -32,6 +33,13 @@ _MEMORY = "@dynamic_shared"
 def threads_for(size: int) -> int:
     """Threads of a block that holds so many words: at least one for each digit."""
     return DIGITS if size <= DIGITS * MAX_ITEMS else MAX_THREADS
+
+
+def shared_bytes(size: int) -> int:
+    """Of a block that sorts so many words."""
+    threads = threads_for(size)
+    tables = 4 * (threads // WARP) * (DIGITS + 1)
+    return 8 * threads * -(-size // threads) + tables + CHOSEN
 
 
 class Radix:
@@ -239,7 +247,7 @@ class Words(Radix):
         e = self.e
         places = [e(f"add i32 {self.first}, {i * WARP}") for i in range(self.items)]
         words = [self.load(self.words, "i64", place) for place in places]
-        chosen = self.array(12)
+        chosen = self.array(CHOSEN)
         tops: list[str] = []
         limit, below, left = "0", "0", "0"
         lows = [arg.high - DIGIT_BITS * (level + 1) for level in range(SELECTED)]
