@@ -84,6 +84,7 @@ class SortArg(NamedTuple):
     kept: int  # how many words, the smallest
     low: int  # words alike in the bits from low to high are in order already
     high: int  # bits from here on are zero
+    shown: int = 64  # how many of the lowest bits are given, as int64; 64 gives the words
 
 
 DIGIT_BITS = 8

@@ -447,19 +447,23 @@ def scatter(x: UOp, values: UOp, indices: Sequence[UOp], mode: str) -> UOp:
     return node
 
 
-def sort(words: UOp, count: int | None = None, low: int = 0, high: int = 64) -> UOp:
+def sort(
+    words: UOp, count: int | None = None, low: int = 0, high: int = 64, shown: int = 64
+) -> UOp:
     """The smallest ``count`` words (uint64) of the last axis, or all, in ascending order.
 
     Words alike in the bits from ``low`` to ``high`` must be in order already, and the bits from
-    ``high`` on zero: then a stable sort by the bits between is a sort of the words.
+    ``high`` on zero: then a stable sort by the bits between is a sort of the words. With
+    ``shown``, the result is so many of the lowest bits of each word, as int64.
     """
     if words.dtype is not dt.uint64 or not words.shape:
         raise DTypeError(f"sort needs uint64 along an axis, not {words.dtype.name}{words.shape}")
     size = words.shape[-1]
     kept = size if count is None else count
-    if not 1 <= kept <= size or not 0 <= low < high <= 64:
+    if not 1 <= kept <= size or not 0 <= low < high <= 64 or not 1 <= shown <= 64:
         raise ShapeError(f"sort cannot keep {kept} of {size} words by bits {low} to {high}")
-    return make(O.SORT, dt.uint64, (words,), SortArg(kept, low, high))
+    kind = dt.uint64 if shown == 64 else dt.int64
+    return make(O.SORT, kind, (words,), SortArg(kept, low, high, shown))
 
 
 # -- memory ------------------------------------------------------------------------------------

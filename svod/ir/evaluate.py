@@ -449,7 +449,10 @@ def _as_rows(x: Array) -> Array:
 
 
 def _sort(node: UOp, args: list[Array]) -> Array:
-    return np.sort(args[0], axis=-1)[..., : node.arg.kept]
+    found = np.sort(args[0], axis=-1)[..., : node.arg.kept]
+    if node.arg.shown == 64:
+        return found
+    return (found & np.uint64((1 << node.arg.shown) - 1)).astype(np.int64)
 
 
 def _radix(node: UOp, args: list[Array]) -> Array:

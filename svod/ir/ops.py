@@ -42,7 +42,7 @@ SCATTER: Final = 39  # src: (x, values, *indices). arg "set", "add" or "max": x 
 #   rest..] written at x[i0[I], .., rest..] in row-major order of I (the last one wins), added to
 #   what is there, or the larger one kept (whole numbers); outside: dropped
 SORT: Final = 108  # src: (x). Words (uint64) of the last axis in ascending order. arg SortArg: how
-#   many are kept, and which bits may be out of order
+#   many are kept, which bits may be out of order, and which are given
 RADIX: Final = 109  # src: (x), (counts) or (x, starts). arg RadixArg: one step of a sort of a long
 #   axis by some bits of its words: count them by blocks, add the counts up, or put words in place
 COMPLEX: Final = 104  # src: (x). Pairs of floats, x[.., 2], as complex numbers. Only tensors hold

@@ -85,14 +85,22 @@ def body_of(size: int) -> UOp:
 def _lowered(x: UOp, arg: SortArg, sizes: _Sizes) -> UOp:
     size = x.shape[-1]
     if is_symbolic(x.shape):
-        return _first(_network(x, arg.high), arg.kept)
+        return _shown(_network(x, arg.high), arg)
     if arg.kept * FEWER <= sizes.piece < size:
         return _lowered(_pieces(x, arg, sizes.piece), arg, sizes)
     if size <= sizes.short and elements(x.shape) > size and arg.high + DIGIT_BITS <= 64:
-        return _first(_together(x, arg), arg.kept)
+        return _shown(_together(x, arg), arg)
     if size <= sizes.share:
-        return make(O.SORT, dt.uint64, (x,), arg)
-    return _first(_dealt(x, arg, sizes.dealt), arg.kept)
+        return B.sort(x, *arg)
+    return _shown(_dealt(x, arg, sizes.dealt), arg)
+
+
+def _shown(x: UOp, arg: SortArg) -> UOp:
+    """What is wanted of words in order."""
+    x = _first(x, arg.kept)
+    if arg.shown == 64:
+        return x
+    return B.bitcast(B.binary(O.AND, x, const((1 << arg.shown) - 1, dt.uint64)), dt.int64)
 
 
 def _pieces(x: UOp, arg: SortArg, piece: int) -> UOp:
@@ -100,7 +108,7 @@ def _pieces(x: UOp, arg: SortArg, piece: int) -> UOp:
     *lead, size = x.shape
     parts = -(-size // piece)
     split = B.reshape(_filled(x, parts * piece, arg.high), (*lead, parts, piece))
-    kept = make(O.SORT, dt.uint64, (split,), arg)
+    kept = B.sort(split, arg.kept, arg.low, arg.high)
     return B.reshape(kept, (*lead, parts * arg.kept))
 
 
@@ -115,8 +123,7 @@ def _together(x: UOp, arg: SortArg) -> UOp:
     words = B.reshape(flat, (blocks, shared, size))
     words = B.binary(O.OR, words, B.expand(B.reshape(number, (1, shared, 1)), words.shape))
     joined = B.reshape(words, (blocks, shared * size))
-    of_all = SortArg(shared * size, arg.low, arg.high + DIGIT_BITS)
-    found = make(O.SORT, dt.uint64, (joined,), of_all)
+    found = B.sort(joined, None, arg.low, arg.high + DIGIT_BITS)
     found = B.binary(O.AND, found, const((1 << arg.high) - 1, dt.uint64))
     return B.reshape(_first(B.reshape(found, (blocks * shared, size)), size, rows), x.shape)
 

@@ -104,8 +104,7 @@ def _order_of_key(key: UOp, bits: int, count: int) -> UOp:
     words = B.binary(O.OR, shifted, place)
     if n <= RANKED:
         return slice_axis(_by_rank(words), len(lead), 0, count)
-    found = B.sort(words, count, low, low + bits)
-    return B.cast(B.binary(O.AND, found, const((1 << low) - 1, dt.uint64)), dt.int64)
+    return B.sort(words, count, low, low + bits, shown=low)
 
 
 def _by_rank(words: UOp) -> UOp:

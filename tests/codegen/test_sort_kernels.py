@@ -25,6 +25,7 @@ from tests.codegen.gpu_emulator import Emulator
 from tests.codegen.test_nvptx import ARCH, assemble
 
 Array = np.ndarray[Any, Any]
+NUMPY = {dt.uint64: np.uint64, dt.int64: np.int64, dt.uint32: np.uint32}
 
 
 def parameter(slot: int, dtype: dt.DType, shape: tuple[int, ...]) -> UOp:
@@ -39,7 +40,7 @@ def body_of(value: UOp) -> UOp:
 def emulated(value: UOp, *arrays: Array) -> Array:
     """What the kernel of a value writes, given its arguments from slot 1 on."""
     code = generate_gpu(body_of(value), GpuMachine())
-    result = np.zeros(value.shape, np.uint64 if value.dtype is dt.uint64 else np.uint32)
+    result = np.zeros(value.shape, NUMPY[value.dtype])
     memory = dict(enumerate((result, *arrays)))
     found = Emulator(code.text().source, memory, code.threads)
     found.run(tuple([int(s.arg) for s in derive_metadata(code.kernel).global_size]))
@@ -85,6 +86,8 @@ def test_the_smallest_are_kept(count: int, keys: int) -> None:
     x = words((2, 700), keys)
     value = B.sort(parameter(1, dt.uint64, x.shape), count, 32, 64)
     assert (emulated(value, x) == np.sort(x, -1)[:, :count]).all()
+    places = B.sort(parameter(1, dt.uint64, x.shape), count, 32, 64, shown=32)
+    assert (emulated(places, x) == np.argsort(x, -1)[:, :count]).all()
 
 
 @pytest.mark.parametrize(("low", "high"), [(12, 44), (13, 21), (13, 23), (13, 29), (12, 13)])

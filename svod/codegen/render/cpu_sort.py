@@ -9,7 +9,7 @@ step. Cores take rows, or blocks of a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from svod.ir import ops as O
@@ -121,18 +121,27 @@ class _Text:
         return self.e(f"and i64 {self.e(f'lshr i64 {word}, {low}')}, {DIGITS - 1}")
 
     def move(
-        self, source: str, target: str, size: str, table: str, low: int, turns: bool = False
+        self,
+        source: str,
+        target: str,
+        size: str,
+        table: str,
+        low: int,
+        change: Callable[[str], str] | None = None,
     ) -> None:
-        """Put words where the table says that the next one of their digit goes."""
+        """Put words, perhaps changed, where the table says the next one of their digit goes."""
         with self.loop("0", size) as (i, _):
             word = self.load(source, "i64", i)
             digit = self.digit(word, low)
             place = self.load(table, "i32", digit)
-            if turns:
-                high = self.e(f"shl i64 {word}, {64 - DIGIT_BITS}")
-                word = self.e(f"or i64 {self.e(f'lshr i64 {word}, {DIGIT_BITS}')}, {high}")
-            self.store(target, "i64", self.e(f"zext i32 {place} to i64"), word)
+            goal = self.e(f"zext i32 {place} to i64")
+            self.store(target, "i64", goal, word if change is None else change(word))
             self.store(table, "i32", digit, self.e(f"add i32 {place}, 1"))
+
+    def turned(self, word: str) -> str:
+        """The lowest digit of a word becomes its highest."""
+        high = self.e(f"shl i64 {word}, {64 - DIGIT_BITS}")
+        return self.e(f"or i64 {self.e(f'lshr i64 {word}, {DIGIT_BITS}')}, {high}")
 
     def tally(self, source: str, size: str, tables: list[tuple[str, int]]) -> None:
         """Count the digits of words."""
@@ -147,6 +156,9 @@ class _Text:
     # -- kernels -------------------------------------------------------------------------------
 
     def sort(self, rows: int, size: int, arg: SortArg) -> None:
+        def shown(word: str) -> str:
+            return self.e(f"and i64 {word}, {(1 << arg.shown) - 1}") if arg.shown < 64 else word
+
         lows = list(range(arg.low, arg.high, DIGIT_BITS))
         counts = self.array(len(lows) * APART, "i32")
         spare = [self.array(size, "i64") for _ in range(2)]
@@ -168,11 +180,11 @@ class _Text:
             for i, (table, low) in enumerate(tables):
                 is_last = i == len(lows) - 1 and arg.kept == size
                 target = result if is_last else spare[i % 2]
-                self.move(source, target, count, table, low)
+                self.move(source, target, count, table, low, shown if is_last else None)
                 source = target
             if arg.kept != size:
                 with self.loop("0", str(arg.kept)) as (place, _):
-                    self.store(result, "i64", place, self.load(source, "i64", place))
+                    self.store(result, "i64", place, shown(self.load(source, "i64", place)))
 
     def select(self, source: str, target: str, size: int, arg: SortArg, table: str) -> str:
         """The words whose highest digit may be among the smallest, and how many they are."""
@@ -239,4 +251,4 @@ class _Text:
                 mine = self.e(f"add i32 {sums[0]}, {self.load(line, 'i32', part)}")
                 self.store(table, "i32", digit, mine)
                 sums[0] = self.e(f"add i32 {sums[0]}, {self.load(line, 'i32', str(parts))}")
-            self.move(source, target, count, table, arg.low, turns=True)
+            self.move(source, target, count, table, arg.low, self.turned)

@@ -353,6 +353,8 @@ def sort_rows(r: NvptxRenderer, size: int, arg: SortArg) -> int:
         if (i + 1) * block.threads > arg.kept:
             branch = r._branch(e(f"icmp ult i32 {here}, {arg.kept}"))
         word = block.load(block.words, "i64", here)
+        if arg.shown < 64:
+            word = e(f"and i64 {word}, {(1 << arg.shown) - 1}")
         block.write("i64", e(f"add i64 {start}, {block.wide(here)}"), word)
         if branch:
             r._join(branch)

@@ -185,13 +185,14 @@ def _scatter(node: UOp) -> str | None:
 
 def _sort(node: UOp) -> str | None:
     x, arg = node.src[0], node.arg
-    if type(arg) is not SortArg or not 0 <= arg.low < arg.high <= 64:
-        return "its argument must be SortArg(kept, low, high) with bits of a word"
+    if type(arg) is not SortArg or not 0 <= arg.low < arg.high <= 64 or not 1 <= arg.shown <= 64:
+        return "its argument must be SortArg(kept, low, high, shown) with bits of a word"
     if x.dtype is not dt.uint64 or not x.shape:
         return f"it sorts uint64 along an axis, not {x.dtype!r} of shape {x.shape}"
     if not 1 <= arg.kept <= x.shape[-1]:
         return f"it keeps {arg.kept} of {x.shape[-1]} words"
-    return keeps_dtype(node)
+    gives = dt.uint64 if arg.shown == 64 else dt.int64
+    return None if node.dtype is gives else f"it gives {gives!r}, not {node.dtype!r}"
 
 
 def _radix(node: UOp) -> str | None:
