@@ -462,6 +462,8 @@ def sort(
     kept = size if count is None else count
     if not 1 <= kept <= size or not 0 <= low < high <= 64 or not 1 <= shown <= 64:
         raise ShapeError(f"sort cannot keep {kept} of {size} words by bits {low} to {high}")
+    if size >> 32:
+        raise ShapeError(f"sort counts in 32 bits: {size} words of an axis are too many")
     kind = dt.uint64 if shown == 64 else dt.int64
     return make(O.SORT, kind, (words,), SortArg(kept, low, high, shown))
 

@@ -153,5 +153,7 @@ def test_what_cannot_be_sorted_is_refused() -> None:
         B.sort(B.cast(x, dt.int32))
     with pytest.raises(ShapeError, match="keep 11 of 10"):
         B.sort(x, 11)
+    with pytest.raises(ShapeError, match="4294967296 words of an axis are too many"):
+        B.sort(B.full((1 << 32,), 0, dt.uint64))
     with pytest.raises(ShapeError, match="bits 5 to 5"):
         B.sort(x, 3, 5, 5)
