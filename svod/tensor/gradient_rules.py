@@ -31,7 +31,15 @@ def _sub(a: UOp, b: UOp) -> UOp:
 
 
 def product(a: UOp, b: UOp) -> UOp:
-    return B.binary(O.MUL, a, b)
+    """a * b; the gradient of a sum is one everywhere, and what it is multiplied by is that."""
+    is_alike = a.shape == b.shape and a.dtype is b.dtype
+    return b if is_alike and _is_one(a) else B.binary(O.MUL, a, b)
+
+
+def _is_one(x: UOp) -> bool:
+    while x.op in (O.RESHAPE, O.EXPAND, O.CAST):
+        x = x.src[0]
+    return x.op == O.CONST and x.arg == 1
 
 
 def _div(a: UOp, b: UOp) -> UOp:

@@ -11,7 +11,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.tensor.realize import prepare
-from tests.gpu.test_attention import CAUSAL, KINDS, PLAIN, ROUNDING, Array, draw, triangle
+from tests.gpu.test_attention import CAUSAL, PLAIN, ROUNDING, Array, draw, triangle
 
 
 def exact(arrays: list[Array], mask: Array | None = None) -> list[Array]:
@@ -49,15 +49,19 @@ def check(found: list[Tensor], wanted: list[Array], kind: str, scores: int) -> N
         assert np.abs(values - want).max() < 20 * ROUNDING[kind] * np.abs(want).max()
 
 
-@pytest.mark.parametrize("is_causal", [PLAIN, CAUSAL])
+SIZES = [
+    (256, 256, 128), (256, 256, 64), (256, 384, 128), (384, 256, 64), (1024, 1024, 128),
+    (200, 333, 80), (333, 200, 128), (301, 299, 64), (1000, 257, 72), (257, 1000, 100),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "size",
+    ("kind", "size", "is_causal"),
     [
-        (256, 256, 128), (256, 256, 64), (256, 384, 128), (384, 256, 64), (1024, 1024, 128),
-        (200, 333, 80), (333, 200, 128), (301, 299, 64), (1000, 257, 72), (257, 1000, 100),
+        *[("bfloat16", size, is_causal) for size in SIZES for is_causal in (PLAIN, CAUSAL)],
+        *[("float16", size, CAUSAL) for size in SIZES[:6]],
     ],
-)  # fmt: skip
-@pytest.mark.parametrize("kind", KINDS)
+)
 def test_sizes(kind: str, size: tuple[int, int, int], is_causal: bool) -> None:
     rows, keys, width = size
     shapes = [(2, 3, n, width) for n in (rows, keys, keys, rows)]

@@ -222,7 +222,8 @@ class _Gradient(Scores):
             for row in self.row:
                 here = self._limited("smin", row, str(self.rows - 1))
                 place = e(f"mul i64 {e(f'zext i32 {here} to i64')}, {stride}")
-                found.append(self._number(self._read_numbers(memory, base, place, 1), kind))
+                read = self._read_numbers(memory, base, place, 1)
+                found.append(read if kind else self._negative(read))
             self.of_rows.append(found)
 
     def _numbers(self, block: str) -> list[list[str]]:
@@ -232,9 +233,7 @@ class _Gradient(Scores):
         e = self.e
         here = e(f"add i32 {e(f'mul i32 {block}, {self.span}')}, {self.column}")
         result = []
-        for kind, ((memory, base), (_, stride, is_even)) in enumerate(
-            zip(self.numbers, self.strides, strict=True)
-        ):
+        for (memory, base), (_, stride, is_even) in zip(self.numbers, self.strides, strict=True):
             known: dict[int, str] = {}
             count = 2 if is_even and self.r.aligned else 1
             for column in sorted({column_of(i) for i in range(self.own)})[::count]:
@@ -244,11 +243,10 @@ class _Gradient(Scores):
                 wide = e(f"mul i64 {e(f'zext i32 {place} to i64')}, {stride}")
                 read = self._read_numbers(memory, base, wide, count)
                 if count == 1:
-                    known[column] = self._number(read, kind)
+                    known[column] = read
                     continue
                 for i in range(count):
-                    one = e(f"extractelement <2 x float> {read}, i64 {i}")
-                    known[column + i] = self._number(one, kind)
+                    known[column + i] = e(f"extractelement <2 x float> {read}, i64 {i}")
             result.append([known[column_of(i)] for i in range(self.own)])
         return result
 
@@ -262,12 +260,10 @@ class _Gradient(Scores):
             self.r.widest = max(self.r.widest, 4 * count)
         return e(f"load {kind}, {GLOBAL} {address}, align {4 * count}, !invariant.load !0")
 
-    def _number(self, found: str, kind: int) -> str:
-        """A number of a query; of a logarithm, what is added to powers of two instead."""
+    def _negative(self, logarithm: str) -> str:
+        """What is added to powers of two for a logarithm."""
         e = self.e
-        if kind:
-            return found
-        found = e(f"fmul float {found}, {float_text(-log2(EULER))}")
+        found = e(f"fmul float {logarithm}, {float_text(-log2(EULER))}")
         # A row of nothing has the least number, and must not become infinite.
         most = float_text(LARGEST)
         return e(f"select i1 {e(f'fcmp ogt float {found}, {most}')}, float {most}, float {found}")
@@ -278,10 +274,14 @@ class _Gradient(Scores):
         """The left factor of the last product; so many products were started after these."""
         e = self.e
         first = self.tied(f"{WAIT} {len(started) - 1 + after};", started[0])
+        logarithms = numbers[0]
+        if self.is_turned:  # they were read meanwhile: nothing waited for them until now
+            changed = {n: self._negative(n) for n in dict.fromkeys(logarithms)}
+            logarithms = [changed[n] for n in logarithms]
         factor = float_text(self.factor)
         found = [
             self.power(self.call("llvm.fma.f32", s, factor, n))
-            for s, n in zip(self.masked(first, block), numbers[0], strict=True)
+            for s, n in zip(self.masked(first, block), logarithms, strict=True)
         ]
         if len(started) == 1:
             return found
