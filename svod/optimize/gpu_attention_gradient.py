@@ -68,54 +68,36 @@ def optimize_gradient(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | N
 
 def _logarithms(sink: UOp, applied: list[Opt]) -> UOp | None:
     (end,) = sink.src
-    store = end.src[0]
+    store, outputs = end.src[0], end.src[1:]
     value = store.src[1]
-    if value.dtype is not dt.float32:
+    folded = _folded(value)
+    found = None if folded is None else walk_scores(folded[0])
+    if folded is None or found is None:
         return None
-    total = value.src[1].src[0]
-    reductions = [n for n in (total, *total.src) if is_reduction(n, O.ADD)]
-    if len(reductions) != 1 or reductions[0].src[0].op != O.EXP:
-        return None
-    grown, keys = reductions[0].src
-    if grown.src[0].op != O.SUB or value.src[0] is not grown.src[0].src[1]:
-        return None
-    softmax = folded_scores(grown, total, keys)
-    found = None if softmax is None else walk_scores(softmax[0])
-    if softmax is None or found is None:
-        return None
+    _, is_guarded, keys = folded
     product, parts = found
-    factors = _ordered(product, keys)
-    if factors is None:
+    depth, pair = product.src[1], _ordered(product, keys)
+    if pair is None or any(r.src[0].op != O.CONST for r in (*outputs, keys, depth)):
         return None
-    query, key = factors
-    outputs, depth = end.src[1:], product.src[1]
-    if any(r.src[0].op != O.CONST for r in (*outputs, keys, depth)):
-        return None
-    rows = [r for r in outputs if r in query.ranges and r not in key.ranges]
+    rows = [r for r in outputs if r in pair[0].ranges and r not in pair[1].ranges]
     for row in sorted(rows, key=extent, reverse=True):
         steps = steps_of(parts, row, row, keys)
         if steps is not None:
             break
     else:
         return None
-    first = contiguous_operand(query, [row], [depth])
-    second = contiguous_operand(key, [keys], [depth])
-    sizes = extent(row), extent(keys), extent(depth)
-    if (
-        first is None
-        or second is None
-        or min(sizes[:2]) < MIN_ROWS
-        or not 16 <= sizes[2] <= MAX_SIDE
-    ):
+    first = contiguous_operand(pair[0], [row], [depth])
+    second = contiguous_operand(pair[1], [keys], [depth])
+    kind, places = _kind(*pair), _blocks(outputs, [row], extent(row), True)
+    if first is None or second is None or kind is None or places is None:
         return None
-    kind = _kind(query, key)
-    places = _blocks(outputs, [row], extent(row), True)
-    if kind is None or places is None:
+    sizes = extent(row), extent(keys), extent(depth)
+    if min(sizes[:2]) < MIN_ROWS or not 16 <= sizes[2] <= MAX_SIDE:
         return None
     values, start = places
     memories = [s.memory for s in steps if isinstance(s, Added | Kept)]
     arg = (
-        "tile", "attention_logarithms", kind, *sizes, tuple(map(described, steps)), softmax[1],
+        "tile", "attention_logarithms", kind, *sizes, tuple(map(described, steps)), is_guarded,
         *[(o.outer, o.depth, o.wide) for o in (first, second)],
     )  # fmt: skip
     tile = _tile(arg, [first, second, *memories], values, start)
@@ -132,6 +114,20 @@ def _logarithms(sink: UOp, applied: list[Opt]) -> UOp | None:
         stored = replace_all(store, {value: part, row: here, **values})
         ends.append(make(O.END, dt.void, (gated(stored, gate),)))
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _folded(value: UOp) -> tuple[UOp, bool, UOp] | None:
+    """The scores of a row, whether one of minus infinities is guarded, and their loop, where the
+    value is the row's maximum plus the logarithm of the sum of its exponentials."""
+    total = value.src[1].src[0]
+    sums = [n for n in (total, *total.src) if is_reduction(n, O.ADD)]
+    if value.dtype is not dt.float32 or len(sums) != 1 or sums[0].src[0].op != O.EXP:
+        return None
+    grown, keys = sums[0].src
+    if grown.src[0].op != O.SUB or value.src[0] is not grown.src[0].src[1]:
+        return None
+    found = folded_scores(grown, total, keys)
+    return None if found is None else (*found, keys)
 
 
 # -- products with weights that are made again ----------------------------------------------------
@@ -188,73 +184,96 @@ def _outermost(store: UOp) -> UOp | None:
     return found[0] if len(found) == 1 else None
 
 
-def _with_weights(
-    end: UOp, reduction: UOp, weights: _Weights, value: UOp, applied: list[Opt]
-) -> UOp | None:
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A product with such weights: its loops, its memory, and how scores become weights."""
+
+    row: UOp
+    column: UOp  # over the elements of a result
+    across: UOp  # what goes by
+    widths: tuple[int, ...]  # of a result, then the depth of each first product
+    kind: str
+    operands: list[Operand]  # rows and what goes by, per first product; then a value of its own
+    steps: tuple[Step, ...]
+    numbers: list[Memory]  # per query
+    is_turned: bool  # rows are keys
+
+
+def _parts(
+    outputs: tuple[UOp, ...], reduction: UOp, weights: _Weights, value: UOp
+) -> _Parts | None:
     across = reduction.src[1]
-    outputs = end.src[1:]
     found = walk_scores(weights.scores)
     if found is None:
         return None
-    product, parts = found
-    factors = _ordered(product, across)
-    others = None if weights.product is None else _ordered(weights.product, across)
-    if factors is None or (weights.product is not None and others is None):
+    products = [found[0], *([] if weights.product is None else [weights.product])]
+    pairs = [pair for p in products if (pair := _ordered(p, across)) is not None]
+    depths = [p.src[1] for p in products]
+    if len(pairs) < len(products) or any(r.src[0].op != O.CONST for r in (across, *depths)):
         return None
-    depths = [p.src[1] for p in (product, weights.product) if p is not None]
-    if any(r.src[0].op != O.CONST for r in (*outputs, across, *depths)):
-        return None
-    seen = value.ranges
-    columns = [r for r in outputs if r in seen and r not in weights.scores.ranges]
+    inner = frozenset[UOp]().union(*[p.ranges for p in products])
+    columns = [r for r in outputs if r in value.ranges and r not in inner]
+    passing = frozenset[UOp]().union(value.ranges, *[second.ranges for _, second in pairs])
+    rows = [r for r in outputs if r in pairs[0][0].ranges and r not in passing]
     if len(columns) != 1:
         return None
-    column = columns[0]
-    rows = [r for r in outputs if r in factors[0].ranges and r not in seen | factors[1].ranges]
     for row in sorted(rows, key=extent, reverse=True):
-        sides = _sides(weights, parts, row, column, across)
+        sides = _sides(weights, found[1], row, columns[0], across)
         if sides is not None:
             break
     else:
         return None
-    steps, numbers, is_turned = sides
-    first, second = factors
-    operands = [
-        contiguous_operand(first, [row], [depths[0]]),
-        contiguous_operand(second, [across], [depths[0]]),
-    ]
-    if others is not None:
-        operands += [
-            contiguous_operand(others[0], [row], [depths[1]]),
-            contiguous_operand(others[1], [across], [depths[1]]),
-        ]
-    operands.append(contiguous_operand(value, [column], [across]))
-    kind = _kind(first, second, value, *(others or ()))
-    known = [o for o in operands if o is not None]
-    if kind is None or len(known) < len(operands):
+    operands = _operands(pairs, depths, value, row, columns[0], across)
+    kind = _kind(value, *[f for pair in pairs for f in pair])
+    if operands is None or kind is None:
         return None
-    if others is not None:
-        shared, last = known[1], known.pop()
-        is_same = last.memory is shared.memory and last.base is shared.base
-        if not is_same or (last.outer, last.depth) != (shared.depth, shared.outer):
-            return None
-    widths = [extent(column), *map(extent, depths)]
-    counts = extent(row), extent(across)
+    widths = (extent(columns[0]), *map(extent, depths))
+    return _Parts(row, columns[0], across, widths, kind, operands, *sides)
+
+
+def _operands(
+    pairs: list[tuple[UOp, UOp]],
+    depths: list[UOp],
+    value: UOp,
+    row: UOp,
+    column: UOp,
+    across: UOp,
+) -> list[Operand] | None:
+    """The memory of all factors; None where a block cannot read one. What goes by is read once: of
+    two products, the last factor must be the first one's too."""
+    found = []
+    for (first, second), depth in zip(pairs, depths, strict=True):
+        found.append(contiguous_operand(first, [row], [depth]))
+        found.append(contiguous_operand(second, [across], [depth]))
+    found.append(contiguous_operand(value, [column], [across]))
+    known = [o for o in found if o is not None]
+    if len(known) < len(found) or len(pairs) == 1:
+        return known if len(known) == len(found) else None
+    shared, last = known[1], known.pop()
+    is_same = last.memory is shared.memory and last.base is shared.base
+    return known if is_same and (last.outer, last.depth) == (shared.depth, shared.outer) else None
+
+
+def _with_weights(
+    end: UOp, reduction: UOp, weights: _Weights, value: UOp, applied: list[Opt]
+) -> UOp | None:
+    outputs = end.src[1:]
+    if any(r.src[0].op != O.CONST for r in outputs):
+        return None
+    found = _parts(outputs, reduction, weights, value)
+    if found is None:
+        return None
+    row, column, widths, counts = found.row, found.column, found.widths, _counts(found)
     if min(counts) < MIN_ROWS or min(widths) < 16 or max(widths) > MAX_WIDTH:
         return None
-    places = _blocks(outputs, [row, column], counts[0], not is_turned)
+    places = _blocks(outputs, [row, column], counts[0], not found.is_turned)
     if places is None:
         return None
     values, start = places
-    memories = [*numbers, *[s.memory for s in steps if isinstance(s, Added | Kept)]]
-    arg = (
-        "tile", "attention_gradient", kind, *counts, tuple(widths), tuple(map(described, steps)),
-        is_turned, tuple([(m.row, m.column, _is_even(m, counts[1])) for m in numbers]),
-        *[(o.outer, o.depth, o.wide) for o in known],
-    )  # fmt: skip
-    tile = _tile(arg, [*known, *memories], values, start)
-    span = span_of(tuple(widths))
-    applied += [Opt("TILE", row.arg.id, ROWS), Opt("TC", across.arg.id, span)]
-    shape = TileShape(f"wgmma.{kind}", ROWS, side_of(widths[0]), span)
+    tile = _gradient_tile(found, values, start)
+    span = span_of(widths)
+    applied += [Opt("TILE", row.arg.id, ROWS), Opt("TC", found.across.arg.id, span)]
+    shape = TileShape(f"wgmma.{found.kind}", ROWS, side_of(widths[0]), span)
     lanes = store_lanes(end.src[0].src[0], column, shape)
     ends = []
     for piece in output_pieces(shape, lanes):
@@ -267,6 +286,22 @@ def _with_weights(
         loops = [piece.lane] if lanes > 1 else []
         ends.append(make(O.END, dt.void, (gated(store, gate), *loops)))
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _counts(found: _Parts) -> tuple[int, int]:
+    return extent(found.row), extent(found.across)
+
+
+def _gradient_tile(found: _Parts, values: dict[UOp, UOp], start: UOp) -> UOp:
+    counts = _counts(found)
+    memories = [*found.numbers, *[s.memory for s in found.steps if isinstance(s, Added | Kept)]]
+    arg = (
+        "tile", "attention_gradient", found.kind, *counts, found.widths,
+        tuple(map(described, found.steps)), found.is_turned,
+        tuple([(m.row, m.column, _is_even(m, counts[1])) for m in found.numbers]),
+        *[(o.outer, o.depth, o.wide) for o in found.operands],
+    )  # fmt: skip
+    return _tile(arg, [*found.operands, *memories], values, start)
 
 
 def _sides(

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import svod
 from svod.codegen.gpu import generate_gpu
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
@@ -15,9 +16,10 @@ from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
+from svod.tensor import attention
 from svod.tensor.attention import Call, attention_gradients
 from tests.codegen.gpu_emulator import Emulator
-from tests.codegen.test_nvptx import scheduled, stored
+from tests.codegen.test_nvptx import bodies, scheduled, stored
 
 Array = np.ndarray[Any, Any]
 KINDS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
@@ -55,7 +57,7 @@ class Case:
         self.output = output.astype(KINDS[self.kind])
         self.wanted = (received @ k * self.factor, received.T @ q * self.factor, weights.T @ g)
 
-    def run(self, turned: str = "") -> list[Array]:
+    def run(self, turned: str, is_aligned: bool) -> list[Array]:
         """All kernels, one after another, in the emulator."""
         self.work_out()
         named = {
@@ -80,10 +82,12 @@ class Case:
         found = attention_gradients(q, k, v, mask, o, g, Call(self.factor, self.is_causal))[:3]
         made = scheduled(*found)
         for item in made.items:
-            self._execute(item.body, list(item.arguments), memory)
+            self._execute(item.body, list(item.arguments), memory, is_aligned)
         return [memory[o].astype(np.float64) for o in made.outputs]
 
-    def _execute(self, body: UOp, arguments: list[UOp], memory: dict[UOp, Array]) -> None:
+    def _execute(
+        self, body: UOp, arguments: list[UOp], memory: dict[UOp, Array], is_aligned: bool
+    ) -> None:
         code = generate_gpu(body, GpuMachine())
         target = next(n for n in body.toposort() if n.op == O.PARAM and n.arg.slot == 0)
         shape = [n for n in target.arg.shape if n != 1]
@@ -94,7 +98,7 @@ class Case:
             return
         found = np.zeros(shape, KINDS.get(target.dtype.name, np.float32))
         given = {i: memory[a] for i, a in enumerate(arguments[1:], 1)}
-        emulator = Emulator(code.text().source, {0: found, **given}, code.threads)
+        emulator = Emulator(code.text(is_aligned).source, {0: found, **given}, code.threads)
         emulator.run((int(derive_metadata(code.kernel).global_size[0].arg), 1, 1))
         memory[arguments[0]] = found
 
@@ -104,8 +108,8 @@ def buffer_of(node: UOp) -> UOp:
     return found
 
 
-def check(case: Case, turned: str = "") -> None:
-    for found, wanted in zip(case.run(turned), case.wanted, strict=True):
+def check(case: Case, turned: str = "", is_aligned: bool = True) -> None:
+    for found, wanted in zip(case.run(turned, is_aligned), case.wanted, strict=True):
         error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
         assert error < ROUNDING[case.kind], f"relative error {error}"
         assert np.abs(found - wanted).max() < 20 * ROUNDING[case.kind] * np.abs(wanted).max()
@@ -131,6 +135,10 @@ def test_operands_that_run_the_other_way(turned: str) -> None:
     check(Case(128, 136, 64, 64, "bfloat16", True), turned)
 
 
+def test_what_is_not_aligned() -> None:
+    check(Case(130, 136, 64, 64, "bfloat16", True), is_aligned=False)
+
+
 @pytest.mark.parametrize("kind", ["bool", "float", "row", "column"])
 def test_masks(kind: str) -> None:
     case = Case(130, 190, 64, 64, "bfloat16")
@@ -142,3 +150,30 @@ def test_masks(kind: str) -> None:
         case.mask[[0, 77, 129]] = False  # rows without keys
         case.mask[:, 30] = False  # a key without rows
     check(case)
+
+
+@pytest.mark.parametrize("kind", ["causal", "plain", "mask", "groups", "one matrix"])
+def test_no_kernel_stores_scores(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_has_blocks", lambda name: True)
+    heads = 2 if kind == "groups" else 4
+    grad = stored(2, 4, 256, 64, dtype=dt.bfloat16)
+    if kind == "one matrix":
+        given = [stored(2, 256, 3, 4, 64, dtype=dt.bfloat16)]
+        parts = list(given[0].permute(2, 0, 3, 1, 4))
+    else:
+        given = parts = [stored(2, n, 256, 64, dtype=dt.bfloat16) for n in (4, heads, heads)]
+    for t in given:
+        t.requires_grad = True
+    out = parts[0].scaled_dot_product_attention(
+        parts[1],
+        parts[2],
+        attn_mask=stored(256, 256, dtype=dt.bool_) if kind == "mask" else None,
+        is_causal=kind in ("causal", "one matrix"),
+        enable_gqa=kind == "groups",
+    )
+    found = bodies(*svod.autograd.grad((out * grad).sum(), given))
+    for body in found:
+        target = next(n for n in body.toposort() if n.op == O.PARAM and n.arg.slot == 0)
+        assert np.prod(target.arg.shape) < 8 * 256 * 256
+    tiles = [b for b in found if any(map(is_tile, generate_gpu(b, GpuMachine()).kernel.toposort()))]
+    assert len(tiles) == 5  # attention, logarithms, and what query, key and value receive
