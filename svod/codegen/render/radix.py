@@ -4,8 +4,8 @@ A digit is eight bits. A warp ranks its words 32 at a time: ballots say which la
 digit, and a table of the warp counts how often each digit came before. Sums over the tables of
 all warps then say where each word goes; words move through shared memory, and those alike keep
 their order. A row that fits one block is sorted so in one kernel; where few words are kept, those
-whose highest digit is too large are left out first. Longer rows take three kernels
-for each digit: blocks count digits, the counts are added up, and blocks put words into place.
+whose highest bits are too large are left out first. Longer rows take three kernels for each digit:
+blocks count digits, the counts are added up, and blocks put words into place.
 """
 
 from __future__ import annotations
@@ -331,8 +331,8 @@ class Words(Radix):
         loop.end([])
 
 
-def sort_rows(r: NvptxRenderer, size: int, arg: SortArg) -> int:
-    """Each block sorts a row; returns the threads of a block."""
+def sort_rows(r: NvptxRenderer, size: int, arg: SortArg) -> None:
+    """Each block sorts a row."""
     block = Words(r, threads_for(size), size)
     e = block.e
     block.take(e(f"mul i64 {block.block}, {size}"), size)
@@ -358,10 +358,9 @@ def sort_rows(r: NvptxRenderer, size: int, arg: SortArg) -> int:
         block.write("i64", e(f"add i64 {start}, {block.wide(here)}"), word)
         if branch:
             r._join(branch)
-    return block.threads
 
 
-def count_digits(r: NvptxRenderer, size: int, arg: RadixArg) -> int:
+def count_digits(r: NvptxRenderer, size: int, arg: RadixArg) -> None:
     """Each block counts the digits of its part of a row."""
     block = Radix(r, DIGITS)
     e = block.e
@@ -387,10 +386,9 @@ def count_digits(r: NvptxRenderer, size: int, arg: RadixArg) -> int:
     found = block.load(table, "i32", block.thread)
     line = e(f"add i64 {e(f'mul i64 {row}, {DIGITS}')}, {block.wide(block.thread)}")
     block.write("i32", e(f"add i64 {e(f'mul i64 {line}, {parts}')}, {part}"), found)
-    return block.threads
 
 
-def add_counts(r: NvptxRenderer, parts: int) -> int:
+def add_counts(r: NvptxRenderer, parts: int) -> None:
     """Each block adds up the counts of one digit of a row."""
     block = Radix(r, DIGITS)
     e = block.e
@@ -422,10 +420,9 @@ def add_counts(r: NvptxRenderer, parts: int) -> int:
     branch = r._branch(e(f"icmp eq i32 {block.thread}, 0"))
     block.write("i32", e(f"add i64 {goal}, {parts}"), following)
     r._join(branch)
-    return block.threads
 
 
-def deal_words(r: NvptxRenderer, size: int, arg: RadixArg) -> int:
+def deal_words(r: NvptxRenderer, size: int, arg: RadixArg) -> None:
     """Each block puts the words of its part of a row into place, and turns them by a digit."""
     block = Words(r, threads_for(arg.block), arg.block)
     e = block.e
@@ -467,4 +464,3 @@ def deal_words(r: NvptxRenderer, size: int, arg: RadixArg) -> int:
         block.write("i64", e(f"add i64 {line}, {block.wide(place)}"), turned)
         if branch:
             r._join(branch)
-    return block.threads
