@@ -96,6 +96,12 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
     if min(rows, columns) < FEW_ROWS or depth < MIN_DEPTH:
         return None
+    if rows <= THIN < columns and load_of(found.rows).dtype.itemsize == 2:
+        # A tile has 128 rows and may have fewer columns: let it multiply little that is not there.
+        found = Contraction(
+            found.reduction, found.columns, found.rows, found.n, found.m, found.k
+        )  # fmt: skip
+        rows, columns = columns, rows
     (end,) = sink.src
     batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
     count = prod(map(extent, batch))

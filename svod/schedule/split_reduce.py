@@ -180,6 +180,8 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     wide = 2 * TILE if is_narrow else TILE
     tiles = -(-rows // TILE) * -(-columns // wide) * both
     is_thin = is_narrow and min(rows, columns) <= THIN
+    if is_thin:  # the long side is the one that has 128 in a tile
+        tiles = -(-max(rows, columns) // TILE) * both
     least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow or is_thin else MANY_STEPS
     wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // least)
     kept = [] if is_narrow else stepped_axes(node)
