@@ -103,3 +103,11 @@ class CustomArg(NamedTuple):
     kind: str
     attrs: tuple[object, ...]
     shape: tuple[int, ...]
+
+
+class TurnArg(NamedTuple):
+    kind: str  # "turn": a BARRIER that opens for the threads of a warp whose place no other has
+    reads: bool  # those with the same place go one after the other; else only the last one goes
+    bits: int  # in which places differ
+    size: int  # of the part of memory that a warp keeps in shared memory meanwhile, or 0
+    warps: int  # of a block

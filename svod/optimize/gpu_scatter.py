@@ -11,10 +11,11 @@ that of a block first where there are few places.
 from __future__ import annotations
 
 from math import gcd, isqrt, prod
+from typing import NamedTuple
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import AxisKind, RangeArg
+from svod.ir.args import AxisKind, RangeArg, TurnArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import (
     ONE,
@@ -22,6 +23,7 @@ from svod.ir.symbolic import (
     ZERO,
     add,
     and_,
+    conjuncts,
     eq,
     from_terms,
     idiv,
@@ -40,6 +42,8 @@ from svod.optimize.opts import Opt
 
 WARPS = 8  # of a block, each with places of its own
 MANY_WARPS = 64
+ROW_BYTES = 1 << 15  # of the rows of a block, which shared memory holds meanwhile
+LONG_ROW = 1 << 15
 TALLIERS, TALLIED = 512, 4  # threads of a block that counts together, steps of each at once
 TALLY_BYTES = 1 << 15  # of shared memory
 STEPS_PER_PART = 8  # at least
@@ -133,29 +137,80 @@ def by_warps(
     """The store with a warp for each step of the free loops, which makes the others: 32 at once,
     but for those that meet."""
     total = product([r.src[0] for r in free])
+    steps = new_range(sink, prod([extent(r) for r in serial]), AxisKind.LOOP)
+    store = replace_all(store, unflatten(steps, serial))
+    row = _row(store, steps)
     warps = min(WARPS, power_above(total.vmax))
+    nbytes = row.size * store.src[0].src[0].dtype.itemsize
+    while warps > 1 and nbytes * warps > ROW_BYTES:
+        warps //= 2
+    if total.op != O.CONST or total.arg % warps or nbytes > ROW_BYTES:
+        row, warps = row._replace(size=0), min(WARPS, power_above(total.vmax))
     thread = special("l0", warps * machine.warp)
     applied.append(Opt("LOCAL", serial[-1].arg.id, warps * machine.warp))
     blocks = idiv(add(total, num(warps - 1)), warps)
-    row = add(mul(special("g0", blocks), warps), idiv(thread, machine.warp))
-    inside = lt(row, total)
+    number = add(mul(special("g0", blocks), warps), idiv(thread, machine.warp))
+    inside = lt(number, total)
     if inside is not TRUE:
-        row = make(O.MIN, dt.index, (row, sub(total, ONE)))
-    steps = new_range(sink, prod([extent(r) for r in serial]), AxisKind.LOOP)
-    store = replace_all(store, {**unflatten(row, free), **unflatten(steps, serial)})
+        number = make(O.MIN, dt.index, (number, sub(total, ONE)))
+    mapping = unflatten(number, free)
+    store = replace_all(store, mapping)
     index, value = store.src
-    terms, _ = terms_of(index.src[1])
-    moving = {t: f for t, f in terms.items() if steps in t.ranges}
-    common = gcd(*moving.values()) or 1
-    moving = {t: f // common for t, f in moving.items()}
-    place = from_terms(moving, 0)
-    far = reach(index, moving)
-    bits = int(far).bit_length() if far < 1 << 32 and min(moving.values(), default=0) >= 0 else 64
     gate = and_(index.src[2], inside) if len(index.src) > 2 else inside
     reads = any(n.op == O.LOAD and n.src[0].src[0] is index.src[0] for n in value.toposort())
-    turn = make(O.BARRIER, dt.bool_, (place, gate), ("turn", "each" if reads else "last", bits))
+    place, start = replace_all(row.place, mapping), replace_all(row.start, mapping)
+    how = TurnArg("turn", reads, row.bits, row.size, warps)
+    turn = make(O.BARRIER, dt.bool_, (place, gate, start, *_bounds(gate, steps)), how)
     target = make(O.INDEX, index.dtype, (*index.src[:2], turn), index.arg)
     return make(O.END, dt.void, (make(O.STORE, dt.void, (target, value), store.arg), steps))
+
+
+class _Row(NamedTuple):
+    """The places of one row."""
+
+    place: UOp  # which moves with the steps
+    start: UOp  # what does not
+    bits: int  # in which places differ
+    size: int  # of a row whose places lie side by side, or 0
+
+
+def _row(store: UOp, steps: UOp) -> _Row:
+    index = store.src[0]
+    terms, constant = terms_of(index.src[1])
+    moving = {t: f for t, f in terms.items() if steps in t.ranges}
+    fixed = {t: f for t, f in terms.items() if t not in moving}
+    common = gcd(*moving.values()) or 1
+    far = reach(index, {t: f // common for t, f in moving.items()})
+    is_plain = all(f > 0 and (t.op == O.CAST or t.vmin == 0) for t, f in moving.items())
+    is_alone = not fixed or gcd(*fixed.values()) > far  # no other row begins inside
+    is_used = far < LONG_ROW and far < 2 * extent(steps)
+    size = int(far) + 1 if common == 1 and is_plain and is_alone and is_used else 0
+    bits = int(far).bit_length() if far < 1 << 32 else 64
+    place = from_terms({t: f // common for t, f in moving.items()}, 0)
+    return _Row(place, from_terms(fixed, constant), bits, size)
+
+
+def _bounds(gate: UOp, steps: UOp) -> tuple[UOp, ...]:
+    """Between which steps a gate can be open, where it says so: of sorted places, say.
+
+    A place that is -1 but for steps from one number to another is inside for these alone.
+    """
+    for test in conjuncts(gate):
+        place = test.src[-1]
+        if test.op != O.LE or test.src[0].op != O.CONST or place.op != O.WHERE:
+            continue
+        if test.src[0].arg < 0 or place.src[2].op != O.CONST or place.src[2].arg >= 0:
+            continue
+        tests = conjuncts(place.src[0])
+        first = [t.src[0] for t in tests if t.op == O.LE and _is_counter(t.src[1], steps)]
+        after = [t.src[1] for t in tests if t.op == O.LT and _is_counter(t.src[0], steps)]
+        if first and after and not any(steps in n.ranges for n in (*first, *after)):
+            return first[0], after[0]
+    return ()
+
+
+def _is_counter(node: UOp, r: UOp) -> bool:
+    return node is r or (node.op == O.CAST and node.src[0] is r)
 
 
 def count_parts(store: UOp, serial: list[UOp], threads: int) -> int:

@@ -18,28 +18,34 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic, make
 from svod.ir.symbolic import terms_of
+from svod.schedule.cut import devices
+from svod.schedule.operands import TILING_DEVICES
 from svod.schedule.rangeify import counted_index
+from svod.schedule.scatter_runs import sums_by_runs
 from svod.schedule.views import Shape, output_indices
 
 FEW = 4  # values an element of a constant looks at, at most
 MANY, MOST = 512, 1 << 31  # steps whose numbers are compared to find the last
-ROWS = 1024  # from so many parts on that never meet, each has an order of its own
+ROWS = 32  # that never meet, from which on each is written in its own order
+SHORT = 2048  # steps of a row that take no longer than to begin anything else
 
 
-def choices_for_scatters(sink: UOp, order: list[UOp], has_winners: bool) -> UOp:
-    """The graph, given in topological order, with scatters as choices where that can be.
+def choices_for_scatters(sink: UOp, device: str) -> UOp:
+    """The graph with scatters as choices where that can be; ``device`` is the one by default.
 
-    Where the memory keeps the largest of many numbers by itself, whatever the order, it finds out
-    who writes last (``has_winners``).
+    A GPU makes many steps at once: its memory finds out which write is the last, and sums are made
+    after a sort, which brings those of a place together.
     """
+    order = sink.toposort()
     if not any(node.op == O.SCATTER for node in order):
         return sink
-    wanted = set(sink.src)
+    wanted, where = set(sink.src), devices(order)
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
         new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
-        choice = _choice(new, has_winners) if node.op == O.SCATTER else None
+        is_gpu = where.get(node, device).partition(":")[0] in TILING_DEVICES
+        choice = _choice(new, is_gpu) if node.op == O.SCATTER else None
         if choice is not None:
             new = B.contiguous(choice) if node in wanted else choice
         done[node] = new
@@ -55,7 +61,7 @@ class _Lines:
     rest: tuple[int, ...]  # the axes of the indices that no line runs along
 
 
-def _choice(node: UOp, has_winners: bool) -> UOp | None:
+def _choice(node: UOp, is_gpu: bool) -> UOp | None:
     """The result of a SCATTER as a choice for every element; None where that costs too much."""
     x, values, *indices = node.src
     shape = indices[0].shape
@@ -64,8 +70,9 @@ def _choice(node: UOp, has_winners: bool) -> UOp | None:
     lines = _lines(x, indices)
     if prod([shape[a] for a in lines.rest]) > _looks(x, lines):
         rows = prod([shape[a] for a in lines.axis.values()])
-        many = MANY <= prod(shape) <= MOST and rows < ROWS
-        return _by_winners(node) if has_winners and node.arg == "set" and many else None
+        if not is_gpu or _has_short_rows(rows, prod(shape)) or not MANY <= prod(shape) <= MOST:
+            return None
+        return _by_winners(node) if node.arg == "set" else sums_by_runs(node)
     found = x
     for place in product(*[range(shape[a]) for a in lines.rest]):  # in the order of the writes
         hit = _hits(x, indices, lines, place)
@@ -74,6 +81,12 @@ def _choice(node: UOp, has_winners: bool) -> UOp | None:
             value = B.binary(O.ADD, found, value)
         found = B.where(hit, value, found)
     return found
+
+
+def _has_short_rows(rows: int, steps: int) -> bool:
+    """Whether rows are better written one step after the other: 25 ns each, as long as a sort of
+    all takes for 256."""
+    return rows >= ROWS and steps // rows <= SHORT + steps // 256
 
 
 def _looks(x: UOp, lines: _Lines) -> int:

@@ -66,17 +66,14 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
     _verify(sink, "normalize")
     (sink,) = rewrite((sink,), VALUES)
-    sink = lowered_sorts(sink, device, takes)
-    _verify(sink, "sorts")
+    sink = lowered_sorts(choices_for_scatters(sink, device), device, takes)
+    _verify(sink, "scatters and sorts")
     order = sink.toposort()
     reshaped = reshape_last(sink, order)
     if reshaped is not sink:
         sink, order = reshaped, reshaped.toposort()
-    is_gpu = device.partition(":")[0] in TILING_DEVICES
-    chosen = choices_for_scatters(sink, order, is_gpu)
-    if chosen is not sink:
-        sink, order = chosen, chosen.toposort()
     stored = _stored_sources(sink, order)
+    is_gpu = device.partition(":")[0] in TILING_DEVICES
     sink = split_reductions(stored, order if stored is sink else None, is_gpu)
     _verify(sink, "split reductions")
     sink, in_place = channels_last(sink, device, takes)

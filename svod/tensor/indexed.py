@@ -121,7 +121,13 @@ class Indexed(Core):
         return self.expand(shape)[mask.expand(shape)]
 
     def nonzero(self: Tensor, *, as_tuple: bool = False) -> Any:
-        """The places of elements that are not zero, one row each; the tensor is read now."""
+        """The places of elements that are not zero, one row each; the tensor is read now, of one
+        on a GPU only how many there are."""
+        if self.is_cuda and self.ndim:
+            there = self.bool()
+            count = int(there.sum().item())
+            rows = there.nonzero_static(size=count).realize()
+            return tuple([rows[:, i] for i in range(self.ndim)]) if as_tuple else rows
         found = np.nonzero(np.atleast_1d(self.numpy()))
         if as_tuple:
             return tuple([tensor_of(i) for i in found])

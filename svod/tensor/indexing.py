@@ -165,8 +165,10 @@ def _mask_indices(mask: Any, shape: tuple[int, ...], axis: int, device: str | No
         raise IndexingError(f"a mask of shape {tuple(mask.shape)} does not fit axes {covered}")
     if mask.ndim == 0:
         raise IndexingError("a mask without axes stands alone: x[mask]")
-    values = mask.numpy() if isinstance(mask, Core) else mask  # type: ignore[attr-defined]
-    found = [tensor_of(i) for i in np.nonzero(values)]
+    if isinstance(mask, Core):
+        found = list(mask.nonzero(as_tuple=True))  # type: ignore[attr-defined]
+    else:
+        found = [tensor_of(i) for i in np.nonzero(mask)]
     return [t if device is None else t.to(device) for t in found]
 
 

@@ -193,7 +193,7 @@ def test_columns_of_four_threads_are_stored_at_once() -> None:
 def test_warps_take_the_steps_of_a_scatter_that_are_theirs(tmp_path: Path) -> None:
     places, values = stored(4096, dtype=dt.int64), stored(4096, 64)
     rows = kernels(stored(500, 64).index_add(0, places, values))[-1]
-    single = kernels(stored(500).scatter_add(0, places, values[:, 0]))[-1]
+    single = kernels(stored(500).scatter_add(0, places[:2000], values[:2000, 0]))[-1]
     several = kernels(
         stored(40, 500).scatter_add(1, stored(40, 99, dtype=dt.int64), stored(40, 99))
     )
@@ -205,14 +205,25 @@ def test_warps_take_the_steps_of_a_scatter_that_are_theirs(tmp_path: Path) -> No
 
 def test_steps_of_rows_that_meet_take_turns(tmp_path: Path) -> None:
     """Each thread asks who has its place, bit by bit where places are few."""
-    rows, places, values = stored(2000, 500), stored(2000, 99, dtype=dt.int64), stored(2000, 99)
+    rows, places, values = stored(2000, 500), stored(2000, 300, dtype=dt.int64), stored(2000, 300)
     added = ptx(kernels(rows.scatter_add(1, places, values))[-1])
     last = ptx(kernels(rows.scatter(1, places, values))[-1])
     long = ptx(kernels(stored(2000, 1 << 26).scatter_add(1, places, values))[-1])
     assert all("bar.warp.sync" in text for text in (added, last, long))
     assert [text.count("match.any.sync") for text in (added, last, long)] == [0, 0, 4]
     assert added.count("vote.sync.ballot") == last.count("vote.sync.ballot") + 4
+    assert "ld.shared" in added and "ld.global.b32" in long  # rows that fit are kept there
     assemble([added, last, long], tmp_path)
+
+
+def test_sums_of_many_numbers_are_sorted_first(tmp_path: Path) -> None:
+    places, values = stored(1 << 16, dtype=dt.int64), stored(1 << 16)
+    found = kernels(stored(5000).scatter_add(0, places, values))
+    assert any(code.name.startswith("radix") for code in found)
+    last = [code for code in found if "scatter" in code.name]
+    turns = [n for n in last[0].kernel.toposort() if n.op == O.BARRIER]
+    assert len(turns[0].src) == 5  # each part has steps from one bound to another
+    assemble([ptx(code) for code in last], tmp_path)
 
 
 def test_whole_numbers_are_added_by_memory(tmp_path: Path) -> None:

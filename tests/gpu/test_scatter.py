@@ -169,3 +169,35 @@ def test_a_sum_over_all_in_rows() -> None:
     grown = np.exp(values - values.max(1, keepdims=True))
     wanted = (grown / grown.sum(1, keepdims=True) - np.eye(300)[goal]) / 4096
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, ml_dtypes.bfloat16, np.int16])
+@pytest.mark.parametrize("size", [1, 7, 900, 70_000])
+@pytest.mark.parametrize("rest", [(), (3,)])
+def test_many_sums_at_few_or_many_places(kind: type, size: int, rest: tuple[int, ...]) -> None:
+    x = (RNG.standard_normal((size, *rest)) * 9).astype(kind)
+    index = RNG.integers(-size - 3, size + 3, 30_000)
+    values = (RNG.standard_normal((30_000, *rest)) * 9).astype(kind)
+    same_on_both(lambda x, i, v: x.index_add(0, i, v), x, index, values)
+
+
+def test_sums_in_a_few_long_rows() -> None:
+    x = RNG.standard_normal((3, 500), np.float32)
+    index = RNG.integers(-500, 500, (3, 20_000))
+    values = RNG.standard_normal((3, 20_000), np.float32)
+    same_on_both(lambda x, i, v: x.scatter_add(1, i, v), x, index, values)
+    same_on_both(lambda x, i, v: x.scatter(1, i, v), x, index, values)
+
+
+@pytest.mark.parametrize("shape", [(0,), (5,), (3, 0), (300, 400)])
+def test_elements_that_a_mask_selects(shape: tuple[int, ...]) -> None:
+    x = RNG.standard_normal(shape, np.float32)
+    mask = RNG.random(shape) < 0.3
+    mine, chosen = Tensor(x).realize(), Tensor(mask).realize()
+    np.testing.assert_array_equal(mine[chosen].numpy(), x[mask])
+    np.testing.assert_array_equal(mine.masked_select(chosen).numpy(), x[mask])
+    np.testing.assert_array_equal(chosen.nonzero().numpy(), np.argwhere(mask))
+    for found, wanted in zip(chosen.nonzero(as_tuple=True), np.nonzero(mask), strict=True):
+        np.testing.assert_array_equal(found.numpy(), wanted)
+    mine[chosen] = -mine[chosen]
+    np.testing.assert_array_equal(mine.numpy(), np.where(mask, -x, x))

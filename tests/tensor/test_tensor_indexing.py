@@ -212,3 +212,17 @@ def test_places_side_by_side_are_added_to_one_after_the_other() -> None:
     places = svod.stack([a + 0, b * 1], 1)
     found = svod.zeros(3, 3).scatter_add(1, places, svod.ones(3, 2))
     assert found.tolist() == [[2, 0, 0], [1, 1, 0], [1, 0, 1]]
+
+
+@pytest.mark.parametrize("shape", [(0,), (5,), (3, 0), (30, 40)])
+def test_masks_of_a_gpu_are_counted_there(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Tensor, "is_cuda", True)
+    rng = np.random.default_rng(3)
+    x, mask = rng.standard_normal(shape, np.float32), rng.random(shape) < 0.3
+    mine, chosen = Tensor(x).realize(), Tensor(mask).realize()
+    np.testing.assert_array_equal(mine[chosen].numpy(), x[mask])
+    np.testing.assert_array_equal(chosen.nonzero().numpy(), np.argwhere(mask))
+    mine[chosen] = -mine[chosen]
+    np.testing.assert_array_equal(mine.numpy(), np.where(mask, -x, x))

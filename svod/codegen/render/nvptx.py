@@ -9,7 +9,7 @@ taken to be aligned to 16 bytes where ``aligned``; otherwise no access is wider 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import gcd
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ from svod.codegen.render.llvm import SELDOM, LLVMRenderer
 from svod.codegen.render.llvm_memory import factor_of
 from svod.codegen.render.llvm_types import memory_type, type_name, zero
 from svod.codegen.render.rare import behind_branches
-from svod.codegen.render.tallies import Tally, emit_tallies, is_tally
+from svod.codegen.render.tallies import emit_tallies, is_tally
 from svod.codegen.render.tiles import emit_tile
 from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
 from svod.codegen.render.turns import emit_turns
@@ -66,7 +66,7 @@ class NvptxRenderer(LLVMRenderer):
         self.dynamic_bytes = 0  # of shared memory that the launch provides
         self.maps: list[TensorMap] = []  # arguments that the launch makes of addresses
         self.fed: Fed | None = None  # the tile that the copy engine feeds
-        self.tallies: dict[UOp, Tally] = {}  # of stores that shared memory adds up
+        self.shared_stores: dict[UOp, Callable[[UOp, str], None]] = {}  # that go elsewhere
         self._tiles: dict[UOp, list[str]] = {}
         self._quads: dict[int, dict[int, tuple[UOp, str]]] = {}
         self._exchanged: dict[tuple[UOp, str], str] = {}
@@ -466,8 +466,8 @@ class NvptxRenderer(LLVMRenderer):
             self._store_quad(node, self._emit(f"bitcast {kind} {value} to i32"))
             return
         gate = index.src[2] if len(index.src) > 2 else None
-        if node in self.tallies:
-            self.tallies[node].count(self, index, value)
+        if node in self.shared_stores:
+            self.shared_stores[node](index, value)
             return
         if node.arg in ("add", "max"):
             self._combine(node.arg, index, dtype, value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from svod.codegen.render.llvm_types import memory_type
@@ -83,6 +84,7 @@ def emit_tallies(renderer: NvptxRenderer, stores: list[UOp], loop: Callable[[], 
     array = renderer.shared_array(size, kind, 16)
     tally = Tally(array, renderer._memory(first.src[0].src[0]), kind, size, threads)
     tally.clear(renderer)
-    renderer.tallies.update(dict.fromkeys(stores, tally))
+    count = partial(tally.count, renderer)
+    renderer.shared_stores.update(dict.fromkeys(stores, count))
     loop()
     tally.give(renderer)
