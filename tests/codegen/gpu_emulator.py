@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import product
 from typing import Any, Final
 
 import ml_dtypes
@@ -69,11 +70,10 @@ class Emulator:
             place += -(-int(count) * np.dtype(INTEGERS[kind]).itemsize // 16) * 16
 
     def run(self, grid: tuple[int, int, int]) -> None:
-        for z in range(grid[2]):
-            for x in range(grid[0]):
-                self.block = {"x": x, "y": 0, "z": z}
-                with np.errstate(all="ignore"):
-                    self._run_block()
+        for z, y, x in product(*map(range, reversed(grid))):
+            self.block = {"x": x, "y": y, "z": z}
+            with np.errstate(all="ignore"):
+                self._run_block()
 
     def _run_block(self) -> None:
         self.values: dict[str, Any] = {}

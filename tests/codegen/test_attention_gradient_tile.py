@@ -55,6 +55,8 @@ class Case:
         output = weights @ v
         received = weights * (g @ v.T - (g * output).sum(-1, keepdims=True))
         self.output = output.astype(KINDS[self.kind])
+        narrow = self.output.astype(np.float32)
+        self.own = (self.grad.astype(np.float32) * narrow).sum(-1)
         self.wanted = (received @ k * self.factor, received.T @ q * self.factor, weights.T @ g)
 
     def run(self, turned: str, is_aligned: bool) -> list[Array]:
@@ -82,25 +84,28 @@ class Case:
         found = attention_gradients(q, k, v, mask, o, g, Call(self.factor, self.is_causal))[:3]
         made = scheduled(*found)
         for item in made.items:
-            self._execute(item.body, list(item.arguments), memory, is_aligned)
-        return [memory[o].astype(np.float64) for o in made.outputs]
+            execute(item.body, list(item.arguments), memory, self.own, is_aligned)
+        shapes = [w.shape for w in self.wanted]
+        results = [memory[o].astype(np.float64) for o in made.outputs]
+        return [r.reshape(s) for r, s in zip(results, shapes, strict=True)]
 
-    def _execute(
-        self, body: UOp, arguments: list[UOp], memory: dict[UOp, Array], is_aligned: bool
-    ) -> None:
-        code = generate_gpu(body, GpuMachine())
-        target = next(n for n in body.toposort() if n.op == O.PARAM and n.arg.slot == 0)
-        shape = [n for n in target.arg.shape if n != 1]
-        if not any(is_tile(n) for n in code.kernel.toposort()):
-            assert shape == [len(self.query)]
-            products = self.grad.astype(np.float32) * self.output.astype(np.float32)
-            memory[arguments[0]] = products.sum(-1)
-            return
-        found = np.zeros(shape, KINDS.get(target.dtype.name, np.float32))
-        given = {i: memory[a] for i, a in enumerate(arguments[1:], 1)}
-        emulator = Emulator(code.text(is_aligned).source, {0: found, **given}, code.threads)
-        emulator.run((int(derive_metadata(code.kernel).global_size[0].arg), 1, 1))
-        memory[arguments[0]] = found
+
+def execute(
+    body: UOp, arguments: list[UOp], memory: dict[UOp, Array], own: Array, is_aligned: bool
+) -> None:
+    """One kernel; the one without a tile is the sum over rows, ``own``."""
+    code = generate_gpu(body, GpuMachine())
+    target = next(n for n in body.toposort() if n.op == O.PARAM and n.arg.slot == 0)
+    if not any(is_tile(n) for n in code.kernel.toposort()):
+        assert np.prod(target.arg.shape) == own.size
+        memory[arguments[0]] = own
+        return
+    found = np.zeros(target.arg.shape, KINDS.get(target.dtype.name, np.float32))
+    given = {i: memory[a] for i, a in enumerate(arguments[1:], 1)}
+    emulator = Emulator(code.text(is_aligned).source, {0: found, **given}, code.threads)
+    x, y, z = (int(s.arg) for s in derive_metadata(code.kernel).global_size)
+    emulator.run((x, y, z))
+    memory[arguments[0]] = found
 
 
 def buffer_of(node: UOp) -> UOp:
@@ -133,6 +138,40 @@ def test_sizes(rows: int, keys: int, width: int, columns: int, kind: str, is_cau
 @pytest.mark.parametrize("turned", ["qkvog", "q", "k", "v", "g"])
 def test_operands_that_run_the_other_way(turned: str) -> None:
     check(Case(128, 136, 64, 64, "bfloat16", True), turned)
+
+
+def test_heads_that_share_their_keys() -> None:
+    cases = [Case(130, 70, 64, 64, "bfloat16", True) for _ in range(4)]
+    rng = np.random.default_rng(9)
+    for number, case in enumerate(cases):
+        drawn = [rng.standard_normal((130, 64)).astype(ml_dtypes.bfloat16) for _ in range(2)]
+        case.query, case.grad = drawn
+        if number % 2 == 0:
+            shared = [rng.standard_normal((70, 64)).astype(ml_dtypes.bfloat16) for _ in range(2)]
+        case.key, case.value = shared
+        case.work_out()
+    memory: dict[UOp, Array] = {}
+
+    def placed(arrays: list[Array]) -> svod.Tensor:
+        found = stored(1, len(arrays), *arrays[0].shape, dtype=dt.bfloat16)
+        memory[buffer_of(found.uop)] = np.stack(arrays)
+        return found
+
+    query, output, grad = (
+        placed([getattr(c, n) for c in cases]) for n in ("query", "output", "grad")
+    )
+    key, value = (
+        placed([getattr(c, n) for c in cases[::2]]).repeat_interleave(2, -3)
+        for n in ("key", "value")
+    )
+    made = scheduled(*attention_gradients(query, key, value, None, output, grad, Call(0.125, True)))
+    own = np.stack([c.own for c in cases])
+    for item in made.items:
+        execute(item.body, list(item.arguments), memory, own, True)
+    for place, out in enumerate(made.outputs):
+        wanted = np.stack([c.wanted[place] for c in cases])
+        found = memory[out].astype(np.float64).reshape(wanted.shape)
+        assert np.linalg.norm(found - wanted) / np.linalg.norm(wanted) < ROUNDING["bfloat16"]
 
 
 def test_what_is_not_aligned() -> None:
