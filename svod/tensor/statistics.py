@@ -176,7 +176,7 @@ class Statistics(Core):
             raise DTypeError(f"histc takes floats, not {self.dtype.name}")
         low, high = _range_of(self, float(min), float(max), "histc")
         x = self.ravel()
-        place = ((x - low) * (count / (high - low))).floor().clamp(0, count - 1)
+        place = ((x - low) * count / (high - low)).floor().clamp(0, count - 1)
         inside = (x >= low) & (x <= high)
         where = select(inside, place, 0.0).cast(dt.int64)
         return counts_of(select(inside, where, count), count).cast(self.dtype)
