@@ -40,6 +40,8 @@ LINE = 128  # bytes of one row or column along k in shared memory
 COPYING = 128  # threads of a block that only copy, where the copy engine does it
 MAP_AXES = 5  # that the copy engine knows
 LEAST_STAGES, MOST_STAGES = 3, 4
+FORMS = ((128, 128), (64, 256), (256, 64))  # of large tiles in float32
+SMALL_SPEED = 0.8  # of one of a quarter, where it leaves less of itself empty
 THIN, THIN_STAGES = 64, 8  # rows or columns below which memory is what counts, and stages then
 
 
@@ -429,8 +431,9 @@ def choose_shape(
     many of some rows and columns there are."""
     processors = machine.multiprocessors
     if kind == "fma":
-        rows, columns = min([(128, 128), (64, 256), (256, 64)], key=lambda sides: tiles(*sides))
-        if tiles(rows, columns) < processors:
+        rows, columns = min(FORMS, key=lambda sides: tiles(*sides))
+        large, small = tiles(rows, columns), tiles(64, 64)
+        if large < processors or small < SMALL_SPEED * 4 * large:
             rows = columns = 64
         return TileShape("fma", rows, columns, 16)
     best: tuple[float, int, int] = (0.0, 64, 2)

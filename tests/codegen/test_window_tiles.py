@@ -14,7 +14,7 @@ from svod import Tensor
 from svod.codegen.gpu import GpuKernel, generate_gpu
 from svod.device.spec import derive_metadata
 from svod.ir import ops as O
-from svod.optimize import gpu_windows
+from svod.optimize import gpu_tile, gpu_windows
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
 from svod.schedule import channels
@@ -34,6 +34,7 @@ CASES = {
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_tile, "SMALL_SPEED", 0.0)
     monkeypatch.setattr(gpu_windows, "MIN_WORK", 1)
     monkeypatch.setattr(channels, "MIN_WORK", 1)
 
@@ -66,6 +67,23 @@ def test_values(name: str, processors: int, aligned: bool) -> None:
     arrays = {0: found, 1: a if is_kept else last[0], 2: last[1]}
     run(code, arrays, aligned)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_small_tiles_where_large_ones_would_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_tile, "SMALL_SPEED", 0.8)
+    many = GpuMachine(multiprocessors=1)
+
+    def chosen(rows: int, columns: int) -> tuple[int, int]:
+        def tiles(m: int, n: int) -> int:
+            return -(-rows // m) * -(-columns // n)
+
+        shape = gpu_tile.choose_shape("fma", False, 4, rows * columns, tiles, many)
+        return shape.rows, shape.columns
+
+    assert chosen(4096, 4096) == (128, 128)
+    assert chosen(64, 4096) == (64, 256)
+    assert chosen(4096, 64) == (256, 64)
+    assert chosen(64, 576) == (64, 64)
 
 
 def test_only_the_weight_is_moved(tmp_path: Path) -> None:
