@@ -14,6 +14,7 @@ from math import prod
 
 from svod.dtype import types as dt
 from svod.dtype.types import DType
+from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import ParamArg
 from svod.ir.node import UOp, make
@@ -86,8 +87,13 @@ class _Base:
         """A value like this one from memory in which channels are last."""
         if self._is_there(value) if self.axis is None else self._is_last(value, self.axis):
             return value
-        turned = make(O.PERMUTE, value.dtype, (value,), self.order)
-        return self.moved(make(O.CONTIGUOUS, value.dtype, (turned,)))
+        # Without axes of one place, so that who reads a value with and without them reads one copy.
+        wide = [a for a in range(len(value.shape)) if value.shape[a] != 1]
+        narrow = B.reshape(value, tuple([value.shape[a] for a in wide]))
+        order = [wide.index(a) for a in self.order if a in wide]
+        turned = make(O.CONTIGUOUS, value.dtype, (B.permute(narrow, tuple(order)),))
+        back = tuple([order.index(a) for a in range(len(order))])
+        return B.reshape(B.permute(turned, back), tuple(value.shape))
 
     def _is_there(self, value: UOp) -> bool:
         """Whether memory holds a value, in its own order or in another."""
