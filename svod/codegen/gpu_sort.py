@@ -9,7 +9,8 @@ from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.naming import kernel_name
 from svod.codegen.pipeline import bytes_moved
-from svod.codegen.render.nvptx import GLOBAL, GpuText, NvptxRenderer, nvptx_module
+from svod.codegen.render.nvptx import GpuText, NvptxRenderer, nvptx_module
+from svod.codegen.render.nvptx_memory import GLOBAL
 from svod.codegen.render.radix import (
     DIGITS,
     add_counts,

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from svod.codegen.render.nvptx import GLOBAL, SHARED, NvptxRenderer
+from svod.codegen.render.nvptx import NvptxRenderer
+from svod.codegen.render.nvptx_memory import GLOBAL, SHARED
 from svod.codegen.render.tile_parts import CountedLoop
 from svod.ir.args import DIGIT_BITS, RadixArg, SortArg
 from svod.schedule.sorts import FEWER, SHARE
