@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,21 +35,25 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 
 
 def gradients(name: str) -> list[Any]:
-    """Of the input, of the weight, and of a sum of both squared, which takes them again."""
     image, kernel, options = CASES[name]
     rng = np.random.default_rng(5)
-    x, w = (Tensor(rng.standard_normal(s)).requires_grad_() for s in (image, kernel))
+    x, w = (Tensor(rng.standard_normal(s)) for s in (image, kernel))
     run = {3: Tensor.conv1d, 4: Tensor.conv2d, 5: Tensor.conv3d}[len(kernel)]
-    y = run(x, w, **options)
-    seed = Tensor(rng.standard_normal(y.shape))
-    found = []
-    value = (y * y * seed).sum()
+    return gradients_of(lambda a, b: run(a, b, **options), x, w)
+
+
+def gradients_of(run: Callable[[Tensor, Tensor], Tensor], x: Tensor, w: Tensor) -> list[Any]:
+    """Of the input, of the weight, and of a sum of both squared, which takes them again."""
+    a, b = x.requires_grad_(), w.requires_grad_()
+    y = run(a, b)
+    seed = Tensor(np.random.default_rng(4).standard_normal(y.shape))
+    value, found = (y * y * seed).sum(), []
     for _ in range(2):
-        x.grad = w.grad = None
+        a.grad = b.grad = None
         value.backward(create_graph=True)
-        assert x.grad is not None and w.grad is not None
-        found += [x.grad, w.grad]
-        value = x.grad.square().sum() + w.grad.square().sum()
+        assert a.grad is not None and b.grad is not None
+        found += [a.grad, b.grad]
+        value = a.grad.square().sum() + b.grad.square().sum()
     return [t.numpy() for t in found]
 
 

@@ -12,6 +12,7 @@ import svod
 from svod import Tensor
 from svod.base.errors import ShapeError
 from svod.tensor import convolution, convolution_graph
+from tests.tensor.test_convolution_gradients import gradients_of
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": ((2, 3, 5, 6), (3, 4, 3, 2), {}),
@@ -101,19 +102,8 @@ def test_whole_numbers(name: str) -> None:
 
 
 def gradients(name: str) -> list[Any]:
-    """Of the input and the weight, and of a sum of both squared, which takes them again."""
     x, w, options = arrays(name)
-    a, b = Tensor(x).requires_grad_(), Tensor(w).requires_grad_()
-    y = RUN[w.ndim](a, b, **options)
-    seed = Tensor(np.random.default_rng(4).standard_normal(y.shape))
-    value, found = (y * y * seed).sum(), []
-    for _ in range(2):
-        a.grad = b.grad = None
-        value.backward(create_graph=True)
-        assert a.grad is not None and b.grad is not None
-        found += [a.grad, b.grad]
-        value = a.grad.square().sum() + b.grad.square().sum()
-    return [t.numpy() for t in found]
+    return gradients_of(lambda a, b: RUN[w.ndim](a, b, **options), Tensor(x), Tensor(w))
 
 
 @pytest.mark.parametrize("name", CASES)
