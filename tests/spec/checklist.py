@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
+TESTS = HERE.parent
 PAGE = HERE.parents[1] / "docs" / "checklist.md"
-_ROW = re.compile(r"(?<![A-Za-z0-9])([STQ])(\d+)(?:-[STQ]?(\d+))?(?![A-Za-z0-9])")
 _SECTIONS = {
     "S1": "Execution plan: records", "S23": "Order and levels", "S37": "Variables at run time",
     "S50": "Running ops", "S70": "Looking at a plan and releasing it", "S80": "Building a plan",
@@ -46,24 +45,29 @@ def pending() -> dict[str, str]:
 
 
 def naming_tests() -> dict[str, list[str]]:
-    """The tests that name a row, in their name or docstring: `file::test`."""
+    """The tests with a marker that names a row: `file::test`, the file as seen from tests/spec."""
     found: dict[str, list[str]] = {}
-    for path in sorted(HERE.glob("test_*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                words = node.name.replace("_", " ") + " " + (ast.get_docstring(node) or "")
-                for row in named_rows(words):
-                    found.setdefault(row, []).append(f"{path.name}::{node.name}")
+    for path in sorted(TESTS.glob("**/test_*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "pytest.mark.row(" not in text:
+            continue
+        file = path.name if path.parent == HERE else path.relative_to(TESTS).as_posix()
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                for row in marked_rows(node):
+                    found.setdefault(row, []).append(f"{file}::{node.name}")
     return found
 
 
-def named_rows(text: str) -> list[str]:
-    """The row numbers a text names; `S3-S6` names four."""
-    found: dict[str, None] = {}
-    for kind, first, last in _ROW.findall(text):
-        for number in range(int(first), int(last or first) + 1):
-            found[f"{kind}{number}"] = None
-    return list(found)
+def marked_rows(test: ast.FunctionDef) -> list[str]:
+    """The row numbers in the markers of a test."""
+    return [
+        argument.value
+        for mark in test.decorator_list
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.row"
+        for argument in mark.args
+        if isinstance(argument, ast.Constant)
+    ]
 
 
 def page() -> str:

@@ -103,7 +103,8 @@ def searched(seconds: Callable[[Candidate], float | Drop], **limits: Any) -> Any
 # -- the strategy ----------------------------------------------------------------------------------
 
 
-def test_S156_S175_a_strategy_is_one_of_three_and_only_beam_searches() -> None:
+@pytest.mark.row("S156", "S175")
+def test_a_strategy_is_one_of_three_and_only_beam_searches() -> None:
     a = np.ones((8, 24), np.float32)
     before = search.searches["done"]
     for strategy in (Strategy.NONE, Strategy.HEURISTIC):
@@ -118,7 +119,8 @@ def test_S156_S175_a_strategy_is_one_of_three_and_only_beam_searches() -> None:
     np.testing.assert_array_equal(product.numpy(), a * 3)
 
 
-def test_S175_the_search_starts_from_plain_loops_and_the_heuristic_plan() -> None:
+@pytest.mark.row("S175")
+def test_the_search_starts_from_plain_loops_and_the_heuristic_plan() -> None:
     kernel = loops_of(body_of("matmul"))
     _, bench = searched(lambda c: 1e-3)
     heuristic, opts = optimize(kernel, MACHINE)
@@ -168,7 +170,8 @@ def test_a_search_ends_when_its_time_is_up() -> None:
 # -- memory and arguments --------------------------------------------------------------------------
 
 
-def test_S176_Q2_candidates_have_memory_of_their_own_before_they_run(pool: WorkerPool) -> None:
+@pytest.mark.row("S176", "Q2")
+def test_candidates_have_memory_of_their_own_before_they_run(pool: WorkerPool) -> None:
     bench = bench_of(body_of("matmul"), pool)
     assert len(bench.scratch) == 3
     assert all(buffer.is_allocated for buffer in bench.scratch)
@@ -176,8 +179,9 @@ def test_S176_Q2_candidates_have_memory_of_their_own_before_they_run(pool: Worke
     assert {b.id for b in program.plan.buffers()} <= {b.id for b in bench.scratch}
 
 
-def test_Q2_a_search_changes_no_byte_of_the_user() -> None:
-    """Q2: in-place kernels run many times during a search, and once for the user."""
+@pytest.mark.row("Q2")
+def test_a_search_changes_no_byte_of_the_user() -> None:
+    """In-place kernels run many times during a search, and once for the user."""
     x = Tensor(np.arange(50, dtype=np.float32)).realize()
     y = Tensor(np.arange(50, dtype=np.float32)).realize()
     before = search.searches["done"]
@@ -187,7 +191,8 @@ def test_Q2_a_search_changes_no_byte_of_the_user() -> None:
     np.testing.assert_array_equal(y.numpy(), np.arange(50))
 
 
-def test_Q1_one_function_binds_arguments_for_searches_and_launches(
+@pytest.mark.row("Q1")
+def test_one_function_binds_arguments_for_searches_and_launches(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = []
@@ -209,7 +214,8 @@ def test_Q1_one_function_binds_arguments_for_searches_and_launches(
     assert bound[1:] == [[0, 1, 2]]
 
 
-def test_S191_Q3_fixed_values_come_first_then_the_middle_of_the_bounds(pool: WorkerPool) -> None:
+@pytest.mark.row("S191", "Q3")
+def test_fixed_values_come_first_then_the_middle_of_the_bounds(pool: WorkerPool) -> None:
     body = body_of("run-time size")
     bench = bench_of(body, pool)
     assert bench.values == {"n": 20}
@@ -221,7 +227,8 @@ def test_S191_Q3_fixed_values_come_first_then_the_middle_of_the_bounds(pool: Wor
     assert values["n"] == 20 and values.get("core_id", 0) == 0
 
 
-def test_Q3_a_search_is_given_the_values_a_schedule_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.row("Q3")
+def test_a_search_is_given_the_values_a_schedule_fixes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     real = search.search_kernel
 
@@ -241,13 +248,15 @@ def test_Q3_a_search_is_given_the_values_a_schedule_fixes(monkeypatch: pytest.Mo
 # -- compiling -------------------------------------------------------------------------------------
 
 
-def test_S177_the_threads_that_run_kernels_are_there_before_the_search() -> None:
+@pytest.mark.row("S177")
+def test_the_threads_that_run_kernels_are_there_before_the_search() -> None:
     warm_pool()
     assert launcher().workers == launcher().threads - 1
 
 
+@pytest.mark.row("S178")
 @pytest.mark.parametrize("text, seconds", [(None, 10.0), ("2.5", 2.5), ("soon", 10.0), ("0", 10.0)])
-def test_S178_the_environment_limits_compiling(
+def test_the_environment_limits_compiling(
     text: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BEAM_TIMEOUT_SEC", raising=False)
@@ -256,7 +265,8 @@ def test_S178_the_environment_limits_compiling(
     assert BeamConfig.from_environment().compile_seconds == seconds
 
 
-def test_S178_S179_running_has_no_limit_but_the_early_stop(pool: WorkerPool) -> None:
+@pytest.mark.row("S178", "S179")
+def test_running_has_no_limit_but_the_early_stop(pool: WorkerPool) -> None:
     bench = bench_of(body_of("rows"), pool, BeamConfig(compile_seconds=0.01))
     measured = bench.time(Launchable(FakePlan(0.05), 1.0), None)  # type: ignore[arg-type]
     assert not isinstance(measured, Drop) and measured >= 0.05
@@ -293,15 +303,17 @@ def jobs(*names: str) -> list[Job]:
     return [Job(name, f"text of {name}", 10) for name in names]
 
 
-def test_S179_S180_S182_answers_come_in_order_and_failures_are_answers(fake: WorkerPool) -> None:
-    """S179, S180: code or a failure ends the first stage. S182: late answers are ignored."""
+@pytest.mark.row("S179", "S180", "S182")
+def test_answers_come_in_order_and_failures_are_answers(fake: WorkerPool) -> None:
+    """Code or a failure ends the first stage; late answers are ignored."""
     found = fake.compile_all(jobs("a", "fails", "babbles", "b"), 10.0)
     assert found[0] == b"text of a" and found[3] == b"text of b"
     assert found[1] == Drop("linearize_err", "bad loops")
     assert found[2] == b"text of babbles"
 
 
-def test_S181_Q18_a_compile_that_hangs_is_dropped_and_its_process_ended(fake: WorkerPool) -> None:
+@pytest.mark.row("S181", "Q18")
+def test_a_compile_that_hangs_is_dropped_and_its_process_ended(fake: WorkerPool) -> None:
     fake.compile_all(jobs("a", "b"), 10.0)  # both workers are there
     processes = [worker._process for worker in fake._idle]
     start = time.monotonic()
@@ -313,14 +325,16 @@ def test_S181_Q18_a_compile_that_hangs_is_dropped_and_its_process_ended(fake: Wo
     assert fake.compile_all(jobs("e", "f"), 10.0) == [b"text of e", b"text of f"]
 
 
-def test_Q18_no_process_outlives_its_pool() -> None:
+@pytest.mark.row("Q18")
+def test_no_process_outlives_its_pool() -> None:
     with WorkerPool(1, (sys.executable, "-c", FAKE)) as workers:
         workers.compile_all(jobs("a"), 10.0)
         (process,) = [worker._process for worker in workers._idle]
     assert process.poll() is not None
 
 
-def test_S183_a_candidate_that_breaks_its_worker_is_dropped(
+@pytest.mark.row("S183")
+def test_a_candidate_that_breaks_its_worker_is_dropped(
     fake: WorkerPool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = fake.compile_all(jobs("dies", "a"), 10.0)
@@ -328,7 +342,8 @@ def test_S183_a_candidate_that_breaks_its_worker_is_dropped(
     assert capfd.readouterr().err == ""
 
 
-def test_S183_nothing_a_candidate_raises_ends_the_search(
+@pytest.mark.row("S183")
+def test_nothing_a_candidate_raises_ends_the_search(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (found,) = pool.compile_all([Job("x", "this is no kernel", 10)], 10.0)
@@ -353,7 +368,8 @@ REASONS = (
 )  # fmt: skip
 
 
-def test_S184_every_dropped_candidate_is_one_line_with_its_opts(
+@pytest.mark.row("S184")
+def test_every_dropped_candidate_is_one_line_with_its_opts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BEAM_LOG_SURPASS_MAX", "1")
@@ -380,7 +396,8 @@ def compiled_text(opts: list[Opt], limit: int) -> tuple[dict[str, Any], bytes]:
     return compile_candidate({"name": "kernel", "max_uops": limit}, dump(kernel))
 
 
-def test_S185_S189_operations_are_counted_after_linearising() -> None:
+@pytest.mark.row("S185", "S189")
+def test_operations_are_counted_after_linearising() -> None:
     opts = [Opt("UPCAST", 0, 4), Opt("LANE", 1, 16)]
     head, binary = compiled_text(opts, 100_000)
     count = head["uops"]
@@ -396,12 +413,14 @@ def test_S185_S189_operations_are_counted_after_linearising() -> None:
     assert count > len(graph)  # copies are counted, which the graph does not show
 
 
-def test_S185_the_eight_most_frequent_kinds() -> None:
+@pytest.mark.row("S185")
+def test_the_eight_most_frequent_kinds() -> None:
     names = [name for number, name in enumerate("ABCDEFGHIJ", 1) for _ in range(number)]
     assert beam.top_operations(names) == "J=10, I=9, H=8, G=7, F=6, E=5, D=4, C=3"
 
 
-def test_S186_equal_loops_are_compiled_once_in_a_search(pool: WorkerPool) -> None:
+@pytest.mark.row("S186")
+def test_equal_loops_are_compiled_once_in_a_search(pool: WorkerPool) -> None:
     body = body_of("elementwise")
     kernel = loops_of(body)
     first, second, other = candidates(kernel, [[Opt("LANE", 0, 16)]] * 2 + [[]])
@@ -412,7 +431,8 @@ def test_S186_equal_loops_are_compiled_once_in_a_search(pool: WorkerPool) -> Non
     assert bench_of(body, pool).compiled == {}
 
 
-def test_S187_threads_are_real_while_candidates_are_timed(pool: WorkerPool) -> None:
+@pytest.mark.row("S187")
+def test_threads_are_real_while_candidates_are_timed(pool: WorkerPool) -> None:
     body = body_of("rows")
     bench = bench_of(body, pool)
     one, two = bench.compile(candidates(loops_of(body), [[], [Opt("THREAD", 0, 2)]]))
@@ -420,7 +440,8 @@ def test_S187_threads_are_real_while_candidates_are_timed(pool: WorkerPool) -> N
     assert sizes == [(1, 1, 1), (2, 1, 1)]
 
 
-def test_S188_equal_loops_are_one_candidate() -> None:
+@pytest.mark.row("S188")
+def test_equal_loops_are_one_candidate() -> None:
     kernel = loops_of(body_of("matmul"))
     opts = [Opt("UPCAST", 0, 2), Opt("LANE", 1, 16)]
     one, two, other = candidates(kernel, [opts, list(opts), opts[:1]])
@@ -430,7 +451,8 @@ def test_S188_equal_loops_are_one_candidate() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_S188_bloated_candidates_are_not_even_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.row("S188")
+def test_bloated_candidates_are_not_even_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, vectors = candidates(loops_of(body_of("matmul")), [[], [Opt("LANE", 1, 16)]])
     assert 1 < plain.operations / vectors.operations <= 16
     heuristic, _ = optimize(loops_of(body_of("matmul")), MACHINE)
@@ -460,7 +482,8 @@ def test_a_run_that_would_take_seconds_and_lose_is_not_started(
 # -- timing ----------------------------------------------------------------------------------------
 
 
-def test_S190_compiling_is_not_timed(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.row("S190")
+def test_compiling_is_not_timed(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     real = WorkerPool.compile_all
 
     def slow(self: WorkerPool, jobs: Any, seconds: float) -> Any:
@@ -480,7 +503,8 @@ def timed(*seconds: float, limit: float | None = None, factor: float = 1.0) -> t
     return bench.time(Launchable(plan, factor), limit), plan.runs  # type: ignore[arg-type]
 
 
-def test_S192_a_failing_run_drops_its_candidate_silently(
+@pytest.mark.row("S192")
+def test_a_failing_run_drops_its_candidate_silently(
     pool: WorkerPool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Broken:
@@ -494,6 +518,7 @@ def test_S192_a_failing_run_drops_its_candidate_silently(
     assert not result.dropped and capsys.readouterr().err == ""
 
 
+@pytest.mark.row("S193")
 @pytest.mark.parametrize(
     "grid, shrunk, factor",
     [
@@ -508,13 +533,14 @@ def test_S192_a_failing_run_drops_its_candidate_silently(
         ((0, 1, 1), [0, 1, 1], 1.0),
     ],
 )
-def test_S193_large_grids_are_halved_along_the_last_long_axis(
+def test_large_grids_are_halved_along_the_last_long_axis(
     grid: tuple[int, ...], shrunk: list[int], factor: float
 ) -> None:
     assert shrunk_grid(grid) == (shrunk, factor)
 
 
-def test_S194_times_of_shrunk_grids_are_scaled_and_so_is_the_early_stop() -> None:
+@pytest.mark.row("S194")
+def test_times_of_shrunk_grids_are_scaled_and_so_is_the_early_stop() -> None:
     seconds, _ = timed(0.01, factor=4.0)
     assert 0.04 <= seconds < 0.2
     _, runs = timed(0.01, limit=0.02, factor=4.0)
@@ -523,7 +549,8 @@ def test_S194_times_of_shrunk_grids_are_scaled_and_so_is_the_early_stop() -> Non
     assert runs >= 3
 
 
-def test_S195_a_run_beyond_three_times_the_incumbent_is_the_last() -> None:
+@pytest.mark.row("S195")
+def test_a_run_beyond_three_times_the_incumbent_is_the_last() -> None:
     assert timed(0.02, limit=0.01)[1] == 1
     assert timed(0.001, 0.001, 0.03, limit=0.02)[1] == 3
     heuristic, _ = optimize(loops_of(body_of("matmul")), MACHINE)
@@ -532,8 +559,9 @@ def test_S195_a_run_beyond_three_times_the_incumbent_is_the_last() -> None:
     assert result.dropped["early_stop"] == len(bench.limits) - 1
 
 
-def test_S196_the_caches_of_a_cpu_stay_warm_between_runs(pool: WorkerPool) -> None:
-    """S196: nothing is touched between the runs of a candidate, so its data stays in cache."""
+@pytest.mark.row("S196")
+def test_the_caches_of_a_cpu_stay_warm_between_runs(pool: WorkerPool) -> None:
+    """Nothing is touched between the runs of a candidate, so its data stays in cache."""
     bench = bench_of(body_of("rows"), pool)
     memory = bench.scratch[0].numpy()
 
@@ -546,7 +574,8 @@ def test_S196_the_caches_of_a_cpu_stay_warm_between_runs(pool: WorkerPool) -> No
     assert memory[0] == search.MOST_RUNS
 
 
-def test_S197_the_score_is_the_least_of_the_runs() -> None:
+@pytest.mark.row("S197")
+def test_the_score_is_the_least_of_the_runs() -> None:
     seconds, runs = timed(0.02, 0.005, 0.02, 0.02)
     assert runs >= 3 and 0.005 <= seconds < 0.015
 
@@ -554,7 +583,8 @@ def test_S197_the_score_is_the_least_of_the_runs() -> None:
 # -- the result ------------------------------------------------------------------------------------
 
 
-def test_S198_the_result_is_logged_and_the_winner_compiled_as_usual(
+@pytest.mark.row("S198")
+def test_the_result_is_logged_and_the_winner_compiled_as_usual(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     a = np.arange(12 * 40, dtype=np.float32).reshape(12, 40)
@@ -571,7 +601,8 @@ def test_S198_the_result_is_logged_and_the_winner_compiled_as_usual(
     assert kernel.source and kernel.address
 
 
-def test_S199_errors_of_a_search_are_errors_of_the_optimizer(
+@pytest.mark.row("S199")
+def test_errors_of_a_search_are_errors_of_the_optimizer(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert issubclass(OptimizeError, CompileError)

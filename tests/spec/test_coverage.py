@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
-from tests.spec.checklist import PAGE, named_rows, naming_tests, page, pending, rows
+from tests.spec.checklist import PAGE, marked_rows, naming_tests, page, pending, rows
 
 ROOT = Path(__file__).parents[2]
 ALL = [
@@ -47,11 +48,15 @@ def test_rows_live_in_files_that_exist():
     assert [r.id for r in rows().values() if r.where == "-" and r.id not in waiting] == []
 
 
-def test_row_numbers_are_read_from_names():
-    assert named_rows("test S45 T12 Q5 and S1-S3, not XS9 or S12x4") == [
-        "S45", "T12", "Q5", "S1", "S2", "S3",
-    ]  # fmt: skip
-    assert named_rows("s4 S T1") == ["T1"]
+def test_row_numbers_are_read_from_markers_alone():
+    text = '@pytest.mark.slow("S9")\n@pytest.mark.row("S45", "T12")\ndef test_S3(): "S4"'
+    (test,) = ast.parse(text).body
+    assert isinstance(test, ast.FunctionDef)
+    assert marked_rows(test) == ["S45", "T12"]
+
+
+def test_rows_are_kept_whole():
+    assert [row.id for row in rows().values() if "…" in row.what or len(row.what) < 4] == []
 
 
 def test_the_page_is_up_to_date():

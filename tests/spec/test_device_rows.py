@@ -130,7 +130,8 @@ class ToyCompiler:
         return self.key
 
 
-def test_S243_a_device_bundles_its_parts_and_the_first_pair_is_primary() -> None:
+@pytest.mark.row("S243")
+def test_a_device_bundles_its_parts_and_the_first_pair_is_primary() -> None:
     first, second = (ToyRenderer(), ToyCompiler("a")), (ToyRenderer(), ToyCompiler("b"))
     allocator = HostAllocator("TOY:1")
     device = Device("toy:1", allocator, Toolchain((first, second), ToyProgram))
@@ -143,14 +144,16 @@ def test_S243_a_device_bundles_its_parts_and_the_first_pair_is_primary() -> None
     assert single.compilers == (second,)
 
 
-def test_S243_every_device_that_runs_programs_has_all_parts() -> None:
+@pytest.mark.row("S243")
+def test_every_device_that_runs_programs_has_all_parts() -> None:
     device = get_device("REF")
     assert device.runs_programs
     assert device.compilers[0] == (device.renderer, device.compiler)
     assert Buffer.new("REF", 4, dt.float32).storage.allocator is device.allocator
 
 
-def test_S244_a_program_takes_addresses_values_and_sizes_and_has_a_name() -> None:
+@pytest.mark.row("S244")
+def test_a_program_takes_addresses_values_and_sizes_and_has_a_name() -> None:
     program = ToyProgram(CompiledSpec.from_source("add", "", sink(), 2))
     assert isinstance(program, Program)
     assert program.name == "add"
@@ -159,8 +162,9 @@ def test_S244_a_program_takes_addresses_values_and_sizes_and_has_a_name() -> Non
     assert program.calls == [((64, 128), (7,), (2, 1, 1), None), ((64, 128), (7,), None, None)]
 
 
-def test_S244_a_program_keeps_nothing_between_calls() -> None:
-    """The REF program run on one set of buffers does not remember another (S244)."""
+@pytest.mark.row("S244")
+def test_a_program_keeps_nothing_between_calls() -> None:
+    """The REF program run on one set of buffers does not remember another."""
     device = get_device("REF")
     whole = make(O.PARAM, dt.float32, (), ParamArg(0, (2,)))
     source = make(O.PARAM, dt.float32, (), ParamArg(1, (2,)))
@@ -174,7 +178,8 @@ def test_S244_a_program_keeps_nothing_between_calls() -> None:
     assert [b.numpy()[0] for b in buffers] == [1, 1, 3, 3]
 
 
-def test_S245_compiled_spec_fields() -> None:
+@pytest.mark.row("S245")
+def test_compiled_spec_fields() -> None:
     ast = kernel(ONE)
     n = variable("n", 1, 8)
     spec = CompiledSpec(
@@ -188,19 +193,22 @@ def test_S245_compiled_spec_fields() -> None:
     assert spec.buf_count == 3
 
 
-def test_S246_from_source_has_no_bytes_and_default_sizes() -> None:
+@pytest.mark.row("S246")
+def test_from_source_has_no_bytes_and_default_sizes() -> None:
     spec = CompiledSpec.from_source("k", "text", kernel(ONE), 2)
     assert (spec.src, spec.bytes, spec.buf_count, spec.var_names) == ("text", b"", 2, ())
     assert numbers(spec.global_size) == numbers(spec.local_size) == (1, 1, 1)
 
 
-def test_S246_from_bytes_has_no_source_and_no_buffer_count() -> None:
+@pytest.mark.row("S246")
+def test_from_bytes_has_no_source_and_no_buffer_count() -> None:
     spec = CompiledSpec.from_bytes("k", b"\x7fELF", kernel(ONE))
     assert (spec.src, spec.bytes, spec.buf_count) == (None, b"\x7fELF", 0)
     assert numbers(spec.global_size) == numbers(spec.local_size) == (1, 1, 1)
 
 
-def test_S246_from_source_with_sizes_holds_concrete_sizes() -> None:
+@pytest.mark.row("S246")
+def test_from_source_with_sizes_holds_concrete_sizes() -> None:
     ast = kernel(ONE)
     spec = CompiledSpec.from_source_with_sizes("k", "text", ast, (4, 5, 6), (1, 2, 3), 2)
     assert (spec.src, spec.bytes, spec.buf_count) == ("text", b"", 2)
@@ -209,7 +217,8 @@ def test_S246_from_source_with_sizes_holds_concrete_sizes() -> None:
     assert direct.local_size is None
 
 
-def test_S247_the_default_launch_size_is_one_work_item() -> None:
+@pytest.mark.row("S247")
+def test_the_default_launch_size_is_one_work_item() -> None:
     spec = spec_of(kernel(ONE))
     assert numbers(default_size()) == (1, 1, 1)
     assert spec.launch_dims({}) == LaunchDims((1, 1, 1), (1, 1, 1))
@@ -220,6 +229,7 @@ def test_S247_the_default_launch_size_is_one_work_item() -> None:
 # -- launch expressions --------------------------------------------------------------------------
 
 
+@pytest.mark.row("S248")
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
@@ -230,24 +240,27 @@ def test_S247_the_default_launch_size_is_one_work_item() -> None:
         (const(False, dt.bool_), 0),
     ],
 )
-def test_S248_integer_and_bool_constants(node: UOp, expected: int) -> None:
+def test_integer_and_bool_constants(node: UOp, expected: int) -> None:
     value = evaluate(node, {})
     assert value == expected
     assert type(value) is int
 
 
-def test_S249_an_unsigned_constant_past_64_bits_signed_is_refused() -> None:
+@pytest.mark.row("S249")
+def test_an_unsigned_constant_past_64_bits_signed_is_refused() -> None:
     with pytest.raises(LaunchError, match=f"launch-size constant {LARGEST + 1} does not fit i64"):
         evaluate(const(LARGEST + 1, dt.uint64), {})
 
 
-def test_S249_float_constant_is_refused() -> None:
+@pytest.mark.row("S249")
+def test_float_constant_is_refused() -> None:
     expected = "launch-size expression must be integer, got float constant 2.5"
     with pytest.raises(LaunchError, match=expected) as caught:
         evaluate(binary(O.ADD, const(2.5, dt.float32), ONE), {})
     assert caught.value.value == 2.5
 
 
+@pytest.mark.row("S250")
 @pytest.mark.parametrize(
     ("op", "left", "right", "expected"),
     [
@@ -263,10 +276,11 @@ def test_S249_float_constant_is_refused() -> None:
         (O.SUB, SMALLEST + 1, 1, SMALLEST),
     ],
 )
-def test_S250_binary_operations(op: int, left: int, right: int, expected: int) -> None:
+def test_binary_operations(op: int, left: int, right: int, expected: int) -> None:
     assert evaluate(binary(op, left, right), {}) == expected
 
 
+@pytest.mark.row("S251")
 @pytest.mark.parametrize(
     ("op", "left", "right"),
     [
@@ -278,21 +292,23 @@ def test_S250_binary_operations(op: int, left: int, right: int, expected: int) -
         (O.MOD, 4, 0),
     ],
 )
-def test_S251_overflow_and_division_by_zero_are_refused(op: int, left: int, right: int) -> None:
+def test_overflow_and_division_by_zero_are_refused(op: int, left: int, right: int) -> None:
     text = f"invalid launch-size arithmetic: {left} {O.NAMES[op]} {right}"
     with pytest.raises(LaunchError, match=text) as caught:
         evaluate(binary(op, left, right), {})
     assert caught.value.value == (left, right)
 
 
+@pytest.mark.row("S251")
 @pytest.mark.parametrize("op", [O.MIN, O.AND, O.SHL, O.POW, O.LT])
-def test_S251_other_binary_operations_are_unsupported(op: int) -> None:
+def test_other_binary_operations_are_unsupported(op: int) -> None:
     text = f"unsupported binary op in launch-size expression: {O.NAMES[op]}"
     with pytest.raises(LaunchError, match=text):
         evaluate(binary(op, 4, 2), {})
 
 
-def test_S252_a_variable_has_the_supplied_value_within_inclusive_bounds() -> None:
+@pytest.mark.row("S252")
+def test_a_variable_has_the_supplied_value_within_inclusive_bounds() -> None:
     n = variable("n", 2, 9)
     assert [evaluate(n, {"n": v, "other": 0}) for v in (2, 5, 9)] == [2, 5, 9]
     for value in (1, 10):
@@ -303,7 +319,8 @@ def test_S252_a_variable_has_the_supplied_value_within_inclusive_bounds() -> Non
         assert (error.variable, error.value, error.low, error.high) == ("n", value, 2, 9)
 
 
-def test_S253_a_missing_value_is_refused() -> None:
+@pytest.mark.row("S253")
+def test_a_missing_value_is_refused() -> None:
     with pytest.raises(MissingVariableError) as caught:
         evaluate(binary(O.MUL, variable("n", 1, 8), 2), {"m": 3})
     assert str(caught.value) == "missing runtime value for launch-size variable n"
@@ -311,7 +328,8 @@ def test_S253_a_missing_value_is_refused() -> None:
     assert isinstance(caught.value, VariableError)
 
 
-def test_S254_a_binding_gives_its_value_and_checks_the_bounds() -> None:
+@pytest.mark.row("S254")
+def test_a_binding_gives_its_value_and_checks_the_bounds() -> None:
     n = variable("n", 1, 8)
     m = variable("m", 0, 100)
     assert evaluate(make(O.BIND, dt.index, (n, index(5))), {}) == 5
@@ -321,7 +339,8 @@ def test_S254_a_binding_gives_its_value_and_checks_the_bounds() -> None:
         evaluate(make(O.BIND, dt.index, (n, m)), {"m": 9})
 
 
-def test_S255_negation_and_absolute_value() -> None:
+@pytest.mark.row("S255")
+def test_negation_and_absolute_value() -> None:
     assert evaluate(make(O.NEG, dt.index, (index(5),)), {}) == -5
     assert evaluate(make(O.ABS, dt.index, (index(-5),)), {}) == 5
     assert evaluate(make(O.NEG, dt.index, (index(SMALLEST + 1),)), {}) == LARGEST
@@ -331,7 +350,8 @@ def test_S255_negation_and_absolute_value() -> None:
         evaluate(make(O.ABS, dt.index, (index(SMALLEST),)), {})
 
 
-def test_S255_cast_bitcast_and_after_are_transparent() -> None:
+@pytest.mark.row("S255")
+def test_cast_bitcast_and_after_are_transparent() -> None:
     n = variable("n", 1, 300)
     assert evaluate(make(O.CAST, dt.int8, (n,)), {"n": 300}) == 300
     assert evaluate(make(O.BITCAST, dt.uint64, (n,)), {"n": 4}) == 4
@@ -339,6 +359,7 @@ def test_S255_cast_bitcast_and_after_are_transparent() -> None:
     assert evaluate(make(O.AFTER, dt.index, (n, store(place(param(0))))), {"n": 4}) == 4
 
 
+@pytest.mark.row("S256")
 @pytest.mark.parametrize(
     "node",
     [
@@ -349,22 +370,24 @@ def test_S255_cast_bitcast_and_after_are_transparent() -> None:
     ],
     ids=["SQRT", "WHERE", "LOAD", "SPECIAL"],
 )
-def test_S256_any_other_operation_is_refused(node: UOp) -> None:
+def test_any_other_operation_is_refused(node: UOp) -> None:
     text = f"unsupported launch-size expression op: {O.NAMES[node.op]}"
     with pytest.raises(LaunchError, match=text):
         evaluate(binary(O.ADD, node, 1), {})
 
 
-def test_S256_a_long_expression_needs_no_deep_recursion() -> None:
+@pytest.mark.row("S256")
+def test_a_long_expression_needs_no_deep_recursion() -> None:
     total = variable("n", 0, 9)
     for _ in range(5000):
         total = make(O.ADD, dt.index, (total, ONE))
     assert evaluate(total, {"n": 2}) == 5002
 
 
+@pytest.mark.row("S257")
 @pytest.mark.parametrize("value", [0, -4])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_S257_a_dimension_must_be_positive_and_the_axis_is_named(value: int, axis: int) -> None:
+def test_a_dimension_must_be_positive_and_the_axis_is_named(value: int, axis: int) -> None:
     size = [ONE, ONE, ONE]
     size[axis] = index(value)
     text = f"launch dimension {axis} evaluated to non-positive value {value}"
@@ -375,11 +398,13 @@ def test_S257_a_dimension_must_be_positive_and_the_axis_is_named(value: int, axi
         resolve_launch_dims(default_size(), (size[0], size[1], size[2]), {})
 
 
-def test_S257_a_dimension_must_be_representable() -> None:
+@pytest.mark.row("S257")
+def test_a_dimension_must_be_representable() -> None:
     with pytest.raises(LaunchError, match="does not fit i64"):
         resolve_launch_dims((const(1 << 63, dt.uint64), ONE, ONE), None, {})
 
 
+@pytest.mark.row("S257")
 @pytest.mark.parametrize(
     "error",
     [
@@ -388,13 +413,14 @@ def test_S257_a_dimension_must_be_representable() -> None:
         BoundsError("n", 9, 1, 8),
     ],
 )
-def test_S257_launch_errors_survive_pickling(error: Exception) -> None:
+def test_launch_errors_survive_pickling(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
     assert isinstance(error, ExecutionError | VariableError)
 
 
-def test_S258_a_compiler_turns_a_program_spec_into_a_compiled_spec() -> None:
+@pytest.mark.row("S258")
+def test_a_compiler_turns_a_program_spec_into_a_compiled_spec() -> None:
     compiler = ToyCompiler("clang")
     assert isinstance(compiler, Compiler)
     compiled = compiler.compile(ProgramSpec("k", "text", "CPU", kernel(ONE), buf_count=1))
@@ -404,7 +430,8 @@ def test_S258_a_compiler_turns_a_program_spec_into_a_compiled_spec() -> None:
     assert get_device("REF").compiler.cache_key()
 
 
-def test_S259_a_renderer_names_a_kernel_kernel_unless_told() -> None:
+@pytest.mark.row("S259")
+def test_a_renderer_names_a_kernel_kernel_unless_told() -> None:
     renderer = get_device("REF").renderer
     assert isinstance(renderer, Renderer)
     assert isinstance(ToyRenderer(), Renderer)
@@ -415,7 +442,8 @@ def test_S259_a_renderer_names_a_kernel_kernel_unless_told() -> None:
     assert renderer.decompositor() is None
 
 
-def test_S260_a_runtime_factory_makes_a_program_of_a_compiled_spec() -> None:
+@pytest.mark.row("S260")
+def test_a_runtime_factory_makes_a_program_of_a_compiled_spec() -> None:
     target = make(O.PARAM, dt.float32, (), ParamArg(0, ()))
     body = sink(store(target, const(3.0, dt.float32)))
     made = get_device("REF").runtime(CompiledSpec.from_source("fill", "", body, 1))
@@ -426,6 +454,7 @@ def test_S260_a_runtime_factory_makes_a_program_of_a_compiled_spec() -> None:
     assert out.numpy().tolist() == [3.0]
 
 
+@pytest.mark.row("S261")
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -436,14 +465,15 @@ def test_S260_a_runtime_factory_makes_a_program_of_a_compiled_spec() -> None:
         ("Metal:2", "METAL"),
     ],
 )
-def test_S261_the_base_key_has_no_index(name: str, key: str) -> None:
+def test_the_base_key_has_no_index(name: str, key: str) -> None:
     assert Device(name, HostAllocator(name)).base_device_key == key
 
 
 # -- program specs -------------------------------------------------------------------------------
 
 
-def test_S262_program_spec_fields_and_their_defaults() -> None:
+@pytest.mark.row("S262")
+def test_program_spec_fields_and_their_defaults() -> None:
     ast = kernel(ONE)
     spec = ProgramSpec("k", "text", "CPU", ast)
     assert (spec.name, spec.src, spec.device, spec.ast) == ("k", "text", "CPU", ast)
@@ -455,7 +485,8 @@ def test_S262_program_spec_fields_and_their_defaults() -> None:
     assert spec.vars == []
 
 
-def test_S263_helpers_set_what_they_say() -> None:
+@pytest.mark.row("S263")
+def test_helpers_set_what_they_say() -> None:
     spec = spec_of(kernel(ONE))
     n = variable("n", 1, 8)
     spec.add_var(Variable("n", 1, 8))
@@ -472,7 +503,8 @@ def test_S263_helpers_set_what_they_say() -> None:
     assert (spec.globals, spec.outs, spec.ins) == ([0, 1, 2], [0], [1, 2])
 
 
-def test_S263_a_launch_size_has_three_numbers() -> None:
+@pytest.mark.row("S263")
+def test_a_launch_size_has_three_numbers() -> None:
     with pytest.raises(GraphError, match=r"a launch size has three numbers, got \(4, 2\)"):
         spec_of(kernel(ONE)).set_work_sizes([4, 2], [1, 1, 1])
 
@@ -485,7 +517,8 @@ def busy_kernel() -> UOp:
     return sink(store(place(param(1), core), value))
 
 
-def test_S264_slots_and_sizes_are_overwritten() -> None:
+@pytest.mark.row("S264")
+def test_slots_and_sizes_are_overwritten() -> None:
     spec = spec_of(busy_kernel())
     spec.set_buffer_metadata((7, 8), (7,), (8,))
     spec.set_work_sizes((9, 9, 9), (9, 9, 9))
@@ -494,7 +527,8 @@ def test_S264_slots_and_sizes_are_overwritten() -> None:
     assert (numbers(spec.global_size), numbers(spec.local_size)) == ((4, 1, 1), (1, 1, 1))
 
 
-def test_S264_variables_and_the_buffer_count_are_filled_only_where_empty() -> None:
+@pytest.mark.row("S264")
+def test_variables_and_the_buffer_count_are_filled_only_where_empty() -> None:
     spec = spec_of(busy_kernel())
     spec.apply_derived_metadata_from_ast()
     assert spec.vars == [Variable("core_id", 0, 3), Variable("n", 1, 8)]
@@ -510,6 +544,7 @@ def test_S264_variables_and_the_buffer_count_are_filled_only_where_empty() -> No
     assert spec.buf_count == 10
 
 
+@pytest.mark.row("S265")
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -526,16 +561,18 @@ def test_S264_variables_and_the_buffer_count_are_filled_only_where_empty() -> No
         ("", ("", 0)),
     ],
 )
-def test_S265_hardware_index_names(name: str, expected: tuple[str, int]) -> None:
+def test_hardware_index_names(name: str, expected: tuple[str, int]) -> None:
     assert special_axis(name) == expected
 
 
-def test_S265_indices_with_other_names_do_not_change_the_launch() -> None:
+@pytest.mark.row("S265")
+def test_indices_with_other_names_do_not_change_the_launch() -> None:
     found = derive_metadata(kernel(special("warp0", 32), special("gidx7", 5), special("lane", 3)))
     assert (numbers(found.global_size), numbers(found.local_size)) == ((1, 1, 1), (1, 1, 1))
 
 
-def test_S266_the_walk_finds_variables_slots_and_launch_axes() -> None:
+@pytest.mark.row("S266")
+def test_the_walk_finds_variables_slots_and_launch_axes() -> None:
     n = variable("n", 1, 8)
     ast = kernel(special("gidx0", n), special("gidx1", 4), special("lidx0", 16))
     found = derive_metadata(ast)
@@ -546,20 +583,23 @@ def test_S266_the_walk_finds_variables_slots_and_launch_axes() -> None:
     assert (busy.globals, busy.outs, busy.ins) == ((1, 2, 5), (1,), (2, 5))
 
 
-def test_S266_core_id_sets_the_first_grid_axis_saturating() -> None:
+@pytest.mark.row("S266")
+def test_core_id_sets_the_first_grid_axis_saturating() -> None:
     assert numbers(derive_metadata(busy_kernel()).global_size) == (4, 1, 1)
     huge = derive_metadata(kernel(variable("core_id", 0, LARGEST)))
     assert numbers(huge.global_size) == (LARGEST, 1, 1)
 
 
-def test_S266_a_parameter_with_a_device_is_no_argument() -> None:
+@pytest.mark.row("S266")
+def test_a_parameter_with_a_device_is_no_argument() -> None:
     cpu = make(O.DEVICE, dt.void, (), "CPU")
     placed = param(3, (cpu,))
     found = derive_metadata(sink(store(place(placed), load(place(placed)))))
     assert (found.globals, found.outs, found.ins) == ((), (), ())
 
 
-def test_S267_a_direct_index_clears_the_workgroup_and_a_later_local_one_makes_it_anew() -> None:
+@pytest.mark.row("S267")
+def test_a_direct_index_clears_the_workgroup_and_a_later_local_one_makes_it_anew() -> None:
     local, direct = special("lidx1", 8), special("idx0", 64)
     cleared = derive_metadata(kernel(local, direct))
     assert (numbers(cleared.global_size), cleared.local_size) == ((64, 1, 1), None)
@@ -568,7 +608,8 @@ def test_S267_a_direct_index_clears_the_workgroup_and_a_later_local_one_makes_it
     assert numbers(remade.local_size) == (1, 8, 1)
 
 
-def test_S268_a_slot_is_found_through_index_or_cast_of_index_only() -> None:
+@pytest.mark.row("S268")
+def test_a_slot_is_found_through_index_or_cast_of_index_only() -> None:
     cast = make(O.CAST, dt.float32, (place(param(1)),))
     twice = make(O.CAST, dt.float32, (make(O.CAST, dt.float32, (place(param(2)),)),))
     after = place(make(O.AFTER, dt.float32, (param(3), ONE)))
@@ -580,7 +621,8 @@ def test_S268_a_slot_is_found_through_index_or_cast_of_index_only() -> None:
     assert derive_metadata(sink(*reads)).ins == (1,)
 
 
-def test_S269_everything_is_sorted_and_appears_once() -> None:
+@pytest.mark.row("S269")
+def test_everything_is_sorted_and_appears_once() -> None:
     names = [variable(n, 0, 9) for n in ("zeta", "alpha", "mid")]
     stores = [store(place(param(s), v)) for s in (64, 9, 4, 4, 0) for v in names]
     reads = [load(place(param(s), v)) for s in (80, 7, 3) for v in names]
@@ -602,7 +644,8 @@ SOURCE = make(O.SOURCE, dt.void, (), "define void @k")
 BINARY = make(O.BINARY, dt.void, (), b"\x7fELF")
 
 
-def test_S270_without_metadata_everything_is_derived() -> None:
+@pytest.mark.row("S270")
+def test_without_metadata_everything_is_derived() -> None:
     ast = busy_kernel()
     spec = ProgramSpec.from_uop(program(ast, LINEAR, SOURCE))
     assert (spec.name, spec.src, spec.device) == ("kernel", "define void @k", "CPU")
@@ -615,7 +658,8 @@ def test_S270_without_metadata_everything_is_derived() -> None:
     assert ProgramSpec.from_uop(program(ast, LINEAR, SOURCE, arg="sum")).name == "sum"
 
 
-def test_S270_metadata_wins_where_it_says_something() -> None:
+@pytest.mark.row("S270")
+def test_metadata_wins_where_it_says_something() -> None:
     given = ProgramMetadata(
         name="matmul", vars=(Variable("m", 0, 5),), var_names=("m", "core_id"), globals=(0, 1),
         outs=(0,), ins=(1,), global_size=concrete_size((7, 1, 1)), local_size=None, buf_count=4,
@@ -628,7 +672,8 @@ def test_S270_metadata_wins_where_it_says_something() -> None:
     assert (numbers(spec.global_size), spec.local_size) == ((7, 1, 1), None)
 
 
-def test_S270_default_sizes_and_empty_fields_of_metadata_say_nothing() -> None:
+@pytest.mark.row("S270")
+def test_default_sizes_and_empty_fields_of_metadata_say_nothing() -> None:
     given = ProgramMetadata(name="named", globals=(1, 2))
     spec = ProgramSpec.from_uop(program(busy_kernel(), LINEAR, SOURCE, arg=given))
     assert numbers(spec.global_size) == (4, 1, 1)
@@ -636,7 +681,8 @@ def test_S270_default_sizes_and_empty_fields_of_metadata_say_nothing() -> None:
     assert (spec.globals, spec.outs, spec.ins, spec.buf_count) == ([1, 2], [1], [2, 5], 2)
 
 
-def test_S270_programs_with_other_metadata_have_other_hashes() -> None:
+@pytest.mark.row("S270")
+def test_programs_with_other_metadata_have_other_hashes() -> None:
     def hash_of(size: int) -> str:
         given = ProgramMetadata(global_size=concrete_size((size, 1, 1)))
         return program(busy_kernel(), LINEAR, SOURCE, arg=given).content_hash
@@ -645,6 +691,7 @@ def test_S270_programs_with_other_metadata_have_other_hashes() -> None:
     assert hash_of(2) != hash_of(3)
 
 
+@pytest.mark.row("S271")
 @pytest.mark.parametrize(
     ("global_size", "local_size", "expected"),
     [
@@ -655,7 +702,7 @@ def test_S270_programs_with_other_metadata_have_other_hashes() -> None:
         ((1, 1, 1), None, True),
     ],
 )
-def test_S271_launch_dims_are_non_default_if_any_axis_is_not_one_or_local_is_missing(
+def test_launch_dims_are_non_default_if_any_axis_is_not_one_or_local_is_missing(
     global_size: tuple[int, int, int], local_size: tuple[int, int, int] | None, expected: bool
 ) -> None:
     spec = spec_of(kernel(ONE))
@@ -664,7 +711,8 @@ def test_S271_launch_dims_are_non_default_if_any_axis_is_not_one_or_local_is_mis
     assert spec.has_launch_dims is expected
 
 
-def test_S271_an_axis_that_only_can_be_one_is_not_the_constant_one() -> None:
+@pytest.mark.row("S271")
+def test_an_axis_that_only_can_be_one_is_not_the_constant_one() -> None:
     assert not is_default((variable("n", 1, 1), ONE, ONE), default_size())
     assert not is_default((const(True, dt.bool_), ONE, ONE), default_size())
     assert is_default((const(1, dt.uint32), ONE, ONE), default_size())
@@ -696,15 +744,17 @@ WRONG: Mapping[str, tuple[UOp, str]] = {
 }
 
 
+@pytest.mark.row("S272")
 @pytest.mark.parametrize("case", WRONG)
-def test_S272_a_malformed_program_is_refused(case: str) -> None:
+def test_a_malformed_program_is_refused(case: str) -> None:
     node, text = WRONG[case]
     with pytest.raises(GraphError) as caught:
         ProgramSpec.from_uop(node)
     assert str(caught.value) == text
 
 
-def test_S273_a_variable_has_a_unique_name_and_inclusive_bounds() -> None:
+@pytest.mark.row("S273")
+def test_a_variable_has_a_unique_name_and_inclusive_bounds() -> None:
     n = Variable("n", 1, 8)
     assert (n.name, n.min, n.max) == ("n", 1, 8)
     n.check(1)
@@ -717,13 +767,15 @@ def test_S273_a_variable_has_a_unique_name_and_inclusive_bounds() -> None:
         spec.add_var(Variable("n", 1, 9))
 
 
-def test_S273_one_name_with_two_bounds_in_a_kernel_is_refused() -> None:
+@pytest.mark.row("S273")
+def test_one_name_with_two_bounds_in_a_kernel_is_refused() -> None:
     text = r"one kernel uses variable n with bounds \[1, 8\] and \[1, 9\]"
     with pytest.raises(VariableError, match=text):
         derive_metadata(kernel(variable("n", 1, 8), variable("n", 1, 9)))
 
 
-def test_Q6_ins_holds_every_slot_that_is_read_also_in_place_ones() -> None:
+@pytest.mark.row("Q6")
+def test_ins_holds_every_slot_that_is_read_also_in_place_ones() -> None:
     in_place = store(place(param(0)), binary(O.ADD, load(place(param(0))), load(place(param(1)))))
     found = derive_metadata(sink(in_place, store(place(param(2)))))
     assert found.outs == (0, 2)

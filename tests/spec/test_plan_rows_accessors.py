@@ -48,13 +48,15 @@ def three_outputs():
     return buffers, plan_of(buffers, ops, outputs=[3, 1, 2])
 
 
-def test_S70_output_buffer_is_the_first_output_or_none():
+@pytest.mark.row("S70")
+def test_output_buffer_is_the_first_output_or_none():
     buffers, plan = three_outputs()
     assert plan.output_buffer() is buffers[3]
     assert plan_of([], []).output_buffer() is None
 
 
-def test_S71_output_by_position_in_sink_order():
+@pytest.mark.row("S71")
+def test_output_by_position_in_sink_order():
     buffers, plan = three_outputs()
     assert [plan.output_buffer_at(i) for i in range(4)] == [
         buffers[3],
@@ -65,13 +67,15 @@ def test_S71_output_by_position_in_sink_order():
     assert plan.output_buffer_at(-1) is None
 
 
-def test_S72_all_outputs():
+@pytest.mark.row("S72")
+def test_all_outputs():
     buffers, plan = three_outputs()
     assert plan.output_buffers() == [buffers[3], buffers[1], buffers[2]]
     assert plan.num_outputs() == 3
 
 
-def test_S73_any_buffer_by_graph_id():
+@pytest.mark.row("S73")
+def test_any_buffer_by_graph_id():
     middle = empty()
     ops = [
         launch(1, compiled(Calls(double)), [0, 1]),
@@ -84,14 +88,16 @@ def test_S73_any_buffer_by_graph_id():
     assert plan.buffer(4711) is None
 
 
-def test_S74_new_input_data_goes_in_through_the_same_accessor():
+@pytest.mark.row("S74")
+def test_new_input_data_goes_in_through_the_same_accessor():
     plan = plan_of([buffer(1, 2, 3, 4), empty()], [launch(1, compiled(Calls(double)), [0, 1])])
     plan.buffer(1000).copyin(np.array([10, 20, 30, 40], np.float32))
     plan.execute()
     assert plan.output_buffer().copyout().tolist() == [20, 40, 60, 80]
 
 
-def test_S75_device_and_buffers():
+@pytest.mark.row("S75")
+def test_device_and_buffers():
     buffers, plan = three_outputs()
     assert plan.device() == "CPU"
     assert list(plan.buffers()) == buffers
@@ -99,7 +105,8 @@ def test_S75_device_and_buffers():
     assert plan.buffer_at(9) is None and plan.buffer_at(-1) is None
 
 
-def test_S76_ops_and_kernels_in_schedule_order():
+@pytest.mark.row("S76")
+def test_ops_and_kernels_in_schedule_order():
     one, two = compiled(source="one"), compiled(source="two")
     ops = [
         launch(1, one, [0], after=[2]),
@@ -112,7 +119,8 @@ def test_S76_ops_and_kernels_in_schedule_order():
     assert [kernel.source for kernel in plan.kernels()] == ["one", "two"]
 
 
-def test_S77_first_output_index_and_the_map_of_ids():
+@pytest.mark.row("S77")
+def test_first_output_index_and_the_map_of_ids():
     _, plan = three_outputs()
     assert plan.output_buffer_idx() == 3
     assert plan.ast_to_buffer_map() == {1000: 0, 1001: 1, 1002: 2, 1003: 3}
@@ -137,11 +145,13 @@ def with_aliases():
     return builder.build()
 
 
-def test_S78_intermediates_are_released_and_outputs_kept():
+@pytest.mark.row("S78")
+def test_intermediates_are_released_and_outputs_kept():
     assert released(with_aliases(), False) == [1000, 1001, 2001, 3000, 1002]
 
 
-def test_S79_everything_is_released():
+@pytest.mark.row("S79")
+def test_everything_is_released():
     assert released(with_aliases(), True) == [1000, 1001, 1002, 2000, 2001, 3000, 1002]
 
 
@@ -181,13 +191,15 @@ def run_in_threads(count, work):
     assert not errors, errors
 
 
-def test_Q10_one_plan_runs_under_its_lock():
+@pytest.mark.row("Q10")
+def test_one_plan_runs_under_its_lock():
     plan = counting_plan()
     run_in_threads(8, lambda number: [plan.execute() for _ in range(10)])
     assert plan.output_buffer().copyout().tolist() == [3, 5, 7, 9]
 
 
-def test_Q10_replicas_share_kernels_and_constants_but_nothing_that_is_written():
+@pytest.mark.row("Q10")
+def test_replicas_share_kernels_and_constants_but_nothing_that_is_written():
     plan = counting_plan()
     plan.execute()
     twin = plan.replicate()
@@ -201,7 +213,8 @@ def test_Q10_replicas_share_kernels_and_constants_but_nothing_that_is_written():
     assert plan.output_buffer().copyout().tolist() == [3, 5, 7, 9]
 
 
-def test_Q10_replicas_keep_views_and_in_place_state():
+@pytest.mark.row("Q10")
+def test_replicas_keep_views_and_in_place_state():
     def step(state, out):
         floats(state)[:] += 1
         floats(out, 2)[:] = floats(state)[1:3]
@@ -222,7 +235,8 @@ def test_Q10_replicas_keep_views_and_in_place_state():
     assert plan.output_buffer().copyout().tolist() == [4, 5]
 
 
-def test_Q10_replicas_have_values_of_their_own():
+@pytest.mark.row("Q10")
+def test_replicas_have_values_of_their_own():
     calls = Calls()
     found = compiled(calls, var_names=["n"])
     plan = plan_of([empty()], [launch(1, found, [0], ast=body(("n", 1, 9)), vals=[1])])
@@ -234,7 +248,8 @@ def test_Q10_replicas_have_values_of_their_own():
     assert (plan.variables, twin.variables) == ({"n": 4}, {"n": 8})
 
 
-def test_Q10_replicas_run_at_the_same_time():
+@pytest.mark.row("Q10")
+def test_replicas_run_at_the_same_time():
     meet = threading.Barrier(2, timeout=10)
     plan = plan_of([empty()], [launch(1, compiled(lambda *args: meet.wait()), [0])])
     plans = [plan, plan.replicate()]
@@ -276,7 +291,8 @@ def array(*values):
     return np.array(values, np.float32)
 
 
-def test_Q16_inputs_and_outputs_have_names(plan):
+@pytest.mark.row("Q16")
+def test_inputs_and_outputs_have_names(plan):
     assert list(plan.inputs) == ["x", "y"] and list(plan.outputs) == ["sum"]
     assert plan.inputs["x"] is plan.buffers()[0]
     assert [port.text() for port in plan.ports] == ["f32[2,2]"] * 3
@@ -285,7 +301,8 @@ def test_Q16_inputs_and_outputs_have_names(plan):
     assert plan.outputs["sum"].copyout().tolist() == [10] * 4
 
 
-def test_Q16_bind_uses_the_memory_it_is_given(plan):
+@pytest.mark.row("Q16")
+def test_bind_uses_the_memory_it_is_given(plan):
     x, out = array(1, 2, 3, 4), array(0, 0, 0, 0)
     plan.bind("x", x)
     plan.bind("sum", out)
@@ -301,14 +318,16 @@ def test_Q16_bind_uses_the_memory_it_is_given(plan):
     assert kernel.buffer_ptrs[0] == x.ctypes.data and kernel.buffer_ids[0] == plan.inputs["x"].id
 
 
-def test_Q16_bind_takes_buffers_and_keeps_arrays_alive(plan):
+@pytest.mark.row("Q16")
+def test_bind_takes_buffers_and_keeps_arrays_alive(plan):
     plan.bind("x", buffer(5, 5, 5, 5))
     plan.bind("y", array(1, 2, 3, 4) * 1)
     plan.execute()
     assert plan.outputs["sum"].copyout().tolist() == [6, 7, 8, 9]
 
 
-def test_Q16_call_style(plan):
+@pytest.mark.row("Q16")
+def test_call_style(plan):
     first = plan(x=array(1, 1, 1, 1), y=array(2, 2, 2, 2))
     second = plan(x=array(5, 5, 5, 5))
     assert first.shape == (2, 2) and first.dtype == np.float32
@@ -319,7 +338,8 @@ def test_Q16_call_style(plan):
     assert out.tolist() == [[7, 7], [7, 7]]
 
 
-def test_Q16_inputs_that_are_not_contiguous_are_copied(plan):
+@pytest.mark.row("Q16")
+def test_inputs_that_are_not_contiguous_are_copied(plan):
     wide = np.arange(8, dtype=np.float32).reshape(4, 2)
     plan.bind("x", wide[:, 0])
     frozen = array(1, 1, 1, 1)
@@ -335,7 +355,8 @@ def test_Q16_inputs_that_are_not_contiguous_are_copied(plan):
         plan.bind("sum", frozen)
 
 
-def test_Q16_wrong_dtype_size_device_and_name(plan):
+@pytest.mark.row("Q16")
+def test_wrong_dtype_size_device_and_name(plan):
     with pytest.raises(DTypeError, match=r"'x' is f32\[2,2\], got an array of float64"):
         plan.bind("x", np.zeros(4))
     with pytest.raises(DTypeError, match=r"got a buffer of f64"):
@@ -352,7 +373,8 @@ def test_Q16_wrong_dtype_size_device_and_name(plan):
     assert plan.outputs["sum"].copyout().tolist() == [2, 3, 4, 5], "nothing changed"
 
 
-def test_Q16_memory_that_is_read_and_written_for_two_purposes_is_refused(plan):
+@pytest.mark.row("Q16")
+def test_memory_that_is_read_and_written_for_two_purposes_is_refused(plan):
     memory = np.zeros(8, np.float32)
     plan.bind("x", memory[:4])
     plan.bind("y", memory[2:6])  # two inputs may overlap: nobody writes them
@@ -364,7 +386,8 @@ def test_Q16_memory_that_is_read_and_written_for_two_purposes_is_refused(plan):
         plan.bind("x", out)
 
 
-def test_Q16_views_of_a_bound_input_follow_it():
+@pytest.mark.row("Q16")
+def test_views_of_a_bound_input_follow_it():
     base = buffer(1, 2, 3, 4)
     builder = ExecutionPlanBuilder("CPU")
     builder.add_buffer(0, base)
@@ -383,7 +406,8 @@ def test_Q16_views_of_a_bound_input_follow_it():
         plan.bind("part", array(1, 2))
 
 
-def test_Q16_views_of_views_follow_too():
+@pytest.mark.row("Q16")
+def test_views_of_views_follow_too():
     base = buffer(1, 2, 3, 4)
     half = base.view(8, 2)
     builder = ExecutionPlanBuilder("CPU")
@@ -400,7 +424,8 @@ def test_Q16_views_of_views_follow_too():
     assert plan.output_buffer().copyout().tolist() == [8]
 
 
-def test_Q16_arrays_that_are_not_aligned_are_copied(plan):
+@pytest.mark.row("Q16")
+def test_arrays_that_are_not_aligned_are_copied(plan):
     raw = bytearray(17)
     crooked = np.frombuffer(raw, np.float32, 4, 1)
     assert not crooked.flags.aligned and crooked.flags.writeable
@@ -413,7 +438,8 @@ def test_Q16_arrays_that_are_not_aligned_are_copied(plan):
         plan.bind("sum", crooked)
 
 
-def test_Q16_ports_with_variables_take_arrays_of_any_allowed_size():
+@pytest.mark.row("Q16")
+def test_ports_with_variables_take_arrays_of_any_allowed_size():
     n = variable("n", 1, 4)
 
     def program(buffers, vals, *sizes):

@@ -16,7 +16,8 @@ from svod.runtime import (
 from tests.spec.plan_parts import Calls, buffer, compiled, double, empty, launch, plan_of
 
 
-def test_T1_S80_an_empty_builder_builds():
+@pytest.mark.row("T1", "S80")
+def test_an_empty_builder_builds():
     plan = ExecutionPlanBuilder("cpu:0").build()
     assert plan.device() == "CPU"
     assert plan.prepared_kernels() == [] and plan.buffers() == ()
@@ -26,14 +27,16 @@ def test_T1_S80_an_empty_builder_builds():
     assert plan.execute_profiled() == []
 
 
-def test_S80_alias_ids_accumulate():
+@pytest.mark.row("S80")
+def test_alias_ids_accumulate():
     builder = ExecutionPlanBuilder("CPU")
     builder.add_alias_ids([1, 2])
     builder.add_alias_ids(iter([3]))
     assert builder.build().alias_ids == (1, 2, 3)
 
 
-def test_S81_add_buffer_appends_maps_and_returns_the_place():
+@pytest.mark.row("S81")
+def test_add_buffer_appends_maps_and_returns_the_place():
     builder = ExecutionPlanBuilder("CPU")
     buffers = [empty(), empty()]
     assert [builder.add_buffer(50 + i, found) for i, found in enumerate(buffers)] == [0, 1]
@@ -42,7 +45,8 @@ def test_S81_add_buffer_appends_maps_and_returns_the_place():
     assert plan.buffer(50) is buffers[0] and plan.buffer(51) is buffers[1]
 
 
-def test_T2_S82_two_ids_may_name_one_place():
+@pytest.mark.row("T2", "S82")
+def test_two_ids_may_name_one_place():
     builder = ExecutionPlanBuilder("CPU")
     place = builder.add_buffer(1, empty())
     builder.map_buffer(2, place)
@@ -52,7 +56,8 @@ def test_T2_S82_two_ids_may_name_one_place():
     assert plan.buffer(1) is plan.buffer(2) is plan.buffers()[0]
 
 
-def test_S83_replace_buffer_swaps_a_view_in():
+@pytest.mark.row("S83")
+def test_replace_buffer_swaps_a_view_in():
     base = buffer(*range(8))
     builder = ExecutionPlanBuilder("CPU")
     builder.add_buffer(1, base)
@@ -65,7 +70,8 @@ def test_S83_replace_buffer_swaps_a_view_in():
     assert plan.buffer(2).copyout().tolist() == [2, 3, 4, 5]
 
 
-def test_S84_setting_outputs_overwrites():
+@pytest.mark.row("S84")
+def test_setting_outputs_overwrites():
     builder = ExecutionPlanBuilder("CPU")
     buffers = [empty(), empty(), empty()]
     for number, found in enumerate(buffers):
@@ -77,7 +83,8 @@ def test_S84_setting_outputs_overwrites():
     assert builder.build().output_buffers() == [buffers[1]]
 
 
-def test_S85_three_ways_to_add_ops():
+@pytest.mark.row("S85")
+def test_three_ways_to_add_ops():
     builder = ExecutionPlanBuilder("CPU")
     builder.add_buffer(1, buffer(1, 2, 3, 4))
     builder.add_buffer(2, empty())
@@ -92,13 +99,15 @@ def test_S85_three_ways_to_add_ops():
     assert plan.output_buffer().copyout().tolist() == [4, 8, 12, 16]
 
 
-def test_S86_a_kernel_must_write_something():
+@pytest.mark.row("S86")
+def test_a_kernel_must_write_something():
     with pytest.raises(ExecutionError, match=r"CompiledProgram 5 has no output indices"):
         plan_of([empty()], [launch(5, compiled(), [0], [])])
 
 
+@pytest.mark.row("S87", "T7")
 @pytest.mark.parametrize("wrong", [1, 7, -1])
-def test_S87_T7_output_index_outside_the_arguments(wrong):
+def test_output_index_outside_the_arguments(wrong):
     with pytest.raises(
         ExecutionError,
         match=rf"CompiledProgram 5 output index out of range: output_idx={wrong}, kernel_buffers=1",
@@ -106,8 +115,9 @@ def test_S87_T7_output_index_outside_the_arguments(wrong):
         plan_of([empty()], [launch(5, compiled(), [0], [wrong])])
 
 
+@pytest.mark.row("S88", "T7")
 @pytest.mark.parametrize("wrong", [1, 9, -1])
-def test_S88_T7_buffer_index_outside_the_plan(wrong):
+def test_buffer_index_outside_the_plan(wrong):
     with pytest.raises(
         ExecutionError,
         match=rf"CompiledProgram 5 buffer index out of range: idx={wrong}, total_buffers=1",
@@ -115,7 +125,8 @@ def test_S88_T7_buffer_index_outside_the_plan(wrong):
         plan_of([empty()], [launch(5, compiled(), [0, wrong], [0])])
 
 
-def test_S89_build_fills_addresses_of_allocated_buffers():
+@pytest.mark.row("S89")
+def test_build_fills_addresses_of_allocated_buffers():
     lazy = [empty(), empty()]
     assert not any(found.is_allocated for found in lazy)
     plan = plan_of(lazy, [launch(1, compiled(), [0, 1])])
@@ -125,7 +136,8 @@ def test_S89_build_fills_addresses_of_allocated_buffers():
     assert kernel.buffer_ids == [found.id for found in lazy]
 
 
-def test_T3_S90_outputs_must_be_set_when_there_are_buffers():
+@pytest.mark.row("T3", "S90")
+def test_outputs_must_be_set_when_there_are_buffers():
     builder = ExecutionPlanBuilder("CPU")
     builder.add_buffer(1, empty())
     with pytest.raises(ExecutionError, match=r"output buffers must be set explicitly"):
@@ -134,6 +146,7 @@ def test_T3_S90_outputs_must_be_set_when_there_are_buffers():
     builder.build()
 
 
+@pytest.mark.row("S91", "T7")
 @pytest.mark.parametrize(
     "op",
     [
@@ -144,13 +157,14 @@ def test_T3_S90_outputs_must_be_set_when_there_are_buffers():
         PreparedCustomFunction(1, "EncDec", (), [9]),
     ],
 )
-def test_S91_T7_faults_of_other_ops_surface_when_they_run(op):
+def test_faults_of_other_ops_surface_when_they_run(op):
     plan = plan_of([empty()], [op])
     with pytest.raises((ExecutionError, UnsupportedError)):
         plan.execute()
 
 
-def test_T7_unknown_dependencies_and_cycles_fail_in_build():
+@pytest.mark.row("T7")
+def test_unknown_dependencies_and_cycles_fail_in_build():
     with pytest.raises(ExecutionError, match=r"unknown op id 8"):
         plan_of([empty()], [launch(1, compiled(), [0], after=[8])])
     looped = [launch(1, compiled(), [0], after=[2]), launch(2, compiled(), [0], after=[1])]
@@ -158,19 +172,22 @@ def test_T7_unknown_dependencies_and_cycles_fail_in_build():
         plan_of([empty()], looped)
 
 
-def test_S92_a_fresh_plan_remembers_no_values():
+@pytest.mark.row("S92")
+def test_a_fresh_plan_remembers_no_values():
     assert plan_of([empty()], [launch(1, compiled(), [0])]).variables == {}
 
 
+@pytest.mark.row("Q12")
 @pytest.mark.parametrize("wrong", [1, -1])
-def test_Q12_output_buffer_indices_are_checked_in_build(wrong):
+def test_output_buffer_indices_are_checked_in_build(wrong):
     with pytest.raises(
         ExecutionError, match=rf"output buffer index out of range: idx={wrong}, total_buffers=1"
     ):
         plan_of([empty()], [], outputs=[0, wrong])
 
 
-def test_Q12_so_are_mapped_ids_and_names():
+@pytest.mark.row("Q12")
+def test_so_are_mapped_ids_and_names():
     builder = ExecutionPlanBuilder("CPU")
     builder.add_buffer(1, empty())
     builder.set_output_buffer(0)

@@ -43,7 +43,8 @@ def register():
         unregister_custom_function(kind)
 
 
-def test_T13_Q17_encdec_is_known_and_unsupported():
+@pytest.mark.row("T13", "Q17")
+def test_encdec_is_known_and_unsupported():
     attrs = ("h264", 25, variable("frames", 1, 9))
     op = PreparedCustomFunction(1, "EncDec", attrs, [0])
     plan = plan_of([empty()], [op])
@@ -58,7 +59,8 @@ def test_T13_Q17_encdec_is_known_and_unsupported():
     assert not isinstance(caught.value, ExecutionError), "passed through unwrapped"
 
 
-def test_Q17_an_unregistered_kind_raises_the_typed_error(register):
+@pytest.mark.row("Q17")
+def test_an_unregistered_kind_raises_the_typed_error(register):
     plan = plan_of([empty()], [PreparedCustomFunction(1, "SpecLater", (), [0])])
     with pytest.raises(UnsupportedError, match=r"there is no implementation of .* SpecLater") as e:
         plan.execute()
@@ -69,7 +71,8 @@ def test_Q17_an_unregistered_kind_raises_the_typed_error(register):
     assert seen == [1] and "SpecLater" in registered_custom_functions()
 
 
-def test_Q17_python_implementations_get_buffers_attributes_and_values(register):
+@pytest.mark.row("Q17")
+def test_python_implementations_get_buffers_attributes_and_values(register):
     def scale(buffers, attrs, values):
         target, source = buffers
         target.numpy()[:] = source.numpy() * attrs[0] + values["n"]
@@ -81,14 +84,16 @@ def test_Q17_python_implementations_get_buffers_attributes_and_values(register):
     assert plan.output_buffer().copyout().tolist() == [13, 23, 33, 43]
 
 
-def test_Q17_encdec_can_be_implemented(register):
+@pytest.mark.row("Q17")
+def test_encdec_can_be_implemented(register):
     register("EncDec", lambda buffers, attrs, values: buffers[0].copyin(np.ones(4, np.float32)))
     plan = plan_of([empty()], [PreparedCustomFunction(1, "EncDec", (), [0])])
     plan.execute()
     assert plan.output_buffer().copyout().tolist() == [1] * 4
 
 
-def test_Q17_ctypes_implementations(register):
+@pytest.mark.row("Q17")
+def test_ctypes_implementations(register):
     signature = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
     @signature
@@ -104,7 +109,8 @@ def test_Q17_ctypes_implementations(register):
     assert plan.output_buffer().copyout().tolist() == [7] * 4
 
 
-def test_Q17_native_functions_stay_inside_the_native_call(register):
+@pytest.mark.row("Q17")
+def test_native_functions_stay_inside_the_native_call(register):
     register("SpecAdd", native_functions()["add"])
     ops = [
         launch(1, native("add"), [0, 0, 1]),
@@ -116,7 +122,8 @@ def test_Q17_native_functions_stay_inside_the_native_call(register):
     assert plan.output_buffer().copyout().tolist() == [3, 6, 9, 12]
 
 
-def test_Q17_a_native_function_without_a_value_says_so(register):
+@pytest.mark.row("Q17")
+def test_a_native_function_without_a_value_says_so(register):
     register("SpecNeedy", native_functions()["core"], var_names=["m"])
     plan = plan_of([empty()], [PreparedCustomFunction(1, "SpecNeedy", (), [0])])
     with pytest.raises(ExecutionError, match=r"no value for m; give it to execute_with_vars"):
@@ -125,7 +132,8 @@ def test_Q17_a_native_function_without_a_value_says_so(register):
     assert plan.output_buffer().copyout()[0] == 6
 
 
-def test_Q17_python_functions_between_native_kernels(register):
+@pytest.mark.row("Q17")
+def test_python_functions_between_native_kernels(register):
     def negate(buffers, attrs, values):
         buffers[0].numpy()[:] *= -1
 
@@ -144,17 +152,19 @@ def test_Q17_python_functions_between_native_kernels(register):
     assert len(plan.execute_profiled()) == 2
 
 
+@pytest.mark.row("Q17")
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [("", print, "needs a kind"), ("SpecBad", 3.5, "must be callable"),
      ("SpecBad", 0, "is not the address of a function"), ("SpecBad", "text", "must be callable")],
 )  # fmt: skip
-def test_Q17_what_cannot_be_an_implementation(kind, given, message):
+def test_what_cannot_be_an_implementation(kind, given, message):
     with pytest.raises(ConfigError, match=message):
         register_custom_function(kind, given)
 
 
-def test_Q17_a_kind_is_not_replaced_by_accident(register):
+@pytest.mark.row("Q17")
+def test_a_kind_is_not_replaced_by_accident(register):
     seen = []
     register("SpecTwice", lambda *args: seen.append("first"))
     with pytest.raises(ConfigError, match=r"'SpecTwice' is already registered; use replace=True"):

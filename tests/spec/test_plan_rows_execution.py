@@ -29,7 +29,8 @@ from tests.spec.plan_parts import Calls, add, buffer, compiled, double, empty, l
 # -- copies and views ------------------------------------------------------------------------
 
 
-def test_S50_faulty_copies():
+@pytest.mark.row("S50")
+def test_faulty_copies():
     wrong = [
         (PreparedCopy(5, [0]), r"Copy op 5 requires at least two buffer indices .*, got 1"),
         (PreparedCopy(6, [0, 9]), "Copy op 6 buffer index out of range: dst=0, src=9, total_buf"),
@@ -43,7 +44,8 @@ def test_S50_faulty_copies():
         assert caught.value.op_id == op.id
 
 
-def test_S51_T4_copy_goes_into_the_storage_of_the_destination():
+@pytest.mark.row("S51", "T4")
+def test_copy_goes_into_the_storage_of_the_destination():
     target = buffer(0, 0, 0, 0)
     alias = target.view(0, 4)
     plan = plan_of([buffer(1, 2, 3, 4), target], [PreparedCopy(1, [1, 0])])
@@ -51,13 +53,15 @@ def test_S51_T4_copy_goes_into_the_storage_of_the_destination():
     assert target.copyout().tolist() == alias.copyout().tolist() == [1, 2, 3, 4]
 
 
-def test_S51_copy_between_two_cpu_devices():
+@pytest.mark.row("S51")
+def test_copy_between_two_cpu_devices():
     source, target = buffer(1, 2, 3, 4), empty(4, "CPU:1")
     plan_of([source, target], [PreparedCopy(1, [1, 0])]).execute()
     assert target.device == "CPU:1" and target.copyout().tolist() == [1, 2, 3, 4]
 
 
-def test_S52_T4_a_view_moves_nothing_and_reads_its_part():
+@pytest.mark.row("S52", "T4")
+def test_a_view_moves_nothing_and_reads_its_part():
     base = buffer(0, 1, 2, 3, 4, 5, 6, 7)
     view = base.view(8, 4)
     plan = plan_of([base, view], [PreparedBufferView(1, [1, 0], 8, 16)])
@@ -67,7 +71,8 @@ def test_S52_T4_a_view_moves_nothing_and_reads_its_part():
     assert base.copyout().tolist() == before.tolist()
 
 
-def test_S52_offsets_of_views_count_from_the_base():
+@pytest.mark.row("S52")
+def test_offsets_of_views_count_from_the_base():
     whole = buffer(*range(12))
     base = whole.view(8, 8)
     plan_of([base, base.view(4, 2)], [PreparedBufferView(1, [1, 0], 4, 8)]).execute()
@@ -75,7 +80,8 @@ def test_S52_offsets_of_views_count_from_the_base():
         plan_of([base, whole.view(4, 2)], [PreparedBufferView(1, [1, 0], 4, 8)]).execute()
 
 
-def test_S53_faulty_views():
+@pytest.mark.row("S53")
+def test_faulty_views():
     base, other = buffer(*range(8)), empty(4)
     wrong = [
         (base.view(8, 4), PreparedBufferView(1, [0], 8, 16), "requires at least two .* got 1"),
@@ -108,7 +114,8 @@ def failing():
     unregister_custom_function("SpecFailing")
 
 
-def test_S54_custom_buffer_index_out_of_range_names_the_kind(failing):
+@pytest.mark.row("S54")
+def test_custom_buffer_index_out_of_range_names_the_kind(failing):
     plan = plan_of([empty()], [PreparedCustomFunction(3, "SpecFailing", (), [0, 4])])
     with pytest.raises(
         ExecutionError,
@@ -117,7 +124,8 @@ def test_S54_custom_buffer_index_out_of_range_names_the_kind(failing):
         plan.execute()
 
 
-def test_S55_unsupported_passes_unchanged_and_other_errors_are_wrapped(failing):
+@pytest.mark.row("S55")
+def test_unsupported_passes_unchanged_and_other_errors_are_wrapped(failing):
     plan = plan_of([empty()], [PreparedCustomFunction(3, "SpecNobodyHasThis", (), [0])])
     with pytest.raises(UnsupportedError) as caught:
         plan.execute()
@@ -131,7 +139,8 @@ def test_S55_unsupported_passes_unchanged_and_other_errors_are_wrapped(failing):
     assert isinstance(wrapped.value.__cause__, OSError)
 
 
-def test_S56_T5_all_kinds_in_one_chain():
+@pytest.mark.row("S56", "T5")
+def test_all_kinds_in_one_chain():
     seen = []
     register_custom_function(
         "SpecRead", lambda found, attrs, values: seen.append(found[0].copyout().tolist()),
@@ -156,7 +165,8 @@ def test_S56_T5_all_kinds_in_one_chain():
 # -- what may run side by side -----------------------------------------------------------------
 
 
-def test_S57_only_kernels_that_say_so_leave_the_serial_path():
+@pytest.mark.row("S57")
+def test_only_kernels_that_say_so_leave_the_serial_path():
     assert not requires_serial(launch(1, compiled(safe=True), [0]))
     serial = [
         launch(1, compiled(safe=False), [0]),
@@ -173,7 +183,8 @@ def groups_of(buffers, *launches):
     return plan_of(buffers, ops).groups
 
 
-def test_S58_hazards_between_two_kernels():
+@pytest.mark.row("S58")
+def test_hazards_between_two_kernels():
     four = [empty() for _ in range(4)]
     assert groups_of(four, ([0, 1], [1]), ([0, 2], [1])) == ((0, 1),), "two readers"
     assert groups_of(four, ([0, 1], [1]), ([2, 1], [1])) == ((0,), (1,)), "write and write"
@@ -184,7 +195,8 @@ def test_S58_hazards_between_two_kernels():
     assert groups_of(four, ([0], [0]), ([2, 1], [1])) == ((0, 1),)
 
 
-def test_S59_groups_run_one_after_another():
+@pytest.mark.row("S59")
+def test_groups_run_one_after_another():
     five = [empty() for _ in range(5)]
     # 0 and 2 conflict, 1 and 3 conflict with nobody.
     found = groups_of(five, ([0, 1], [1]), ([0, 2], [1]), ([0, 1], [1]), ([0, 3], [1]))
@@ -196,7 +208,8 @@ def test_S59_groups_run_one_after_another():
     assert seen == [0, 1, 2]
 
 
-def test_Q9_conflicting_kernels_of_a_level_keep_schedule_order():
+@pytest.mark.row("Q9")
+def test_conflicting_kernels_of_a_level_keep_schedule_order():
     # First fit would put the third kernel beside the first, before the second.
     # 0 writes A; 1 reads A and writes B (conflicts with 0); 2 reads B (conflicts with 1 only).
     four = [empty() for _ in range(4)]
@@ -214,7 +227,8 @@ def test_Q9_conflicting_kernels_of_a_level_keep_schedule_order():
     assert order == [0, 1, 2]
 
 
-def test_Q5_hazards_are_byte_ranges_not_handles():
+@pytest.mark.row("Q5")
+def test_hazards_are_byte_ranges_not_handles():
     arena = Buffer.new("CPU", 64, dt.uint8)
     a, b, overlapping = (arena.view(offset, 4, dt.float32) for offset in (0, 16, 8))
     assert len({a.id, b.id, overlapping.id}) == 3 and a.storage_id == overlapping.storage_id
@@ -224,7 +238,8 @@ def test_Q5_hazards_are_byte_ranges_not_handles():
     assert found == ((0,), (1,)), "two views of the same bytes conflict"
 
 
-def test_Q5_two_storages_around_the_same_memory_conflict():
+@pytest.mark.row("Q5")
+def test_two_storages_around_the_same_memory_conflict():
     memory = np.zeros(8, np.float32)
     first, second = Buffer.from_numpy(memory[:4]), Buffer.from_numpy(memory[2:6])
     assert first.storage_id != second.storage_id
@@ -232,7 +247,8 @@ def test_Q5_two_storages_around_the_same_memory_conflict():
     assert found == ((0,), (1,))
 
 
-def test_S60_only_kernels_can_be_grouped():
+@pytest.mark.row("S60")
+def test_only_kernels_can_be_grouped():
     ops = [launch(1, compiled(safe=True), [0]), PreparedCopy(2, [0, 1])]
     buffers = [empty(), empty()]
     with pytest.raises(ExecutionError, match=r"partition expected compiled kernel at op index 1"):
@@ -273,17 +289,20 @@ def overlap_of(*, safe=True, size=(1, 1, 1), copy_between=False, count=2):
     return overlap
 
 
-def test_T12_S63_independent_safe_kernels_overlap_in_time():
+@pytest.mark.row("T12", "S63")
+def test_independent_safe_kernels_overlap_in_time():
     overlap = overlap_of()
     assert overlap.most == 2 and len(overlap.threads) == 2
 
 
-def test_T12_S62_threaded_cpu_kernels_run_one_after_another():
+@pytest.mark.row("T12", "S62")
+def test_threaded_cpu_kernels_run_one_after_another():
     overlap = overlap_of(size=(4, 1, 1))
     assert overlap.most == 1 and overlap.threads == {threading.get_ident()}
 
 
-def test_S62_one_threaded_kernel_makes_its_whole_group_sequential():
+@pytest.mark.row("S62")
+def test_one_threaded_kernel_makes_its_whole_group_sequential():
     overlap = Overlap()
     ops = [
         launch(0, compiled(overlap, safe=True), [0]),
@@ -296,20 +315,24 @@ def test_S62_one_threaded_kernel_makes_its_whole_group_sequential():
     assert overlap.most == 1
 
 
-def test_T12_unsafe_kernels_run_one_after_another():
+@pytest.mark.row("T12")
+def test_unsafe_kernels_run_one_after_another():
     assert overlap_of(safe=False).most == 1
 
 
-def test_T12_S64_a_copy_between_them_separates_safe_kernels():
+@pytest.mark.row("T12", "S64")
+def test_a_copy_between_them_separates_safe_kernels():
     assert overlap_of(copy_between=True).most == 1
 
 
-def test_S61_a_group_of_one_runs_on_the_calling_thread():
+@pytest.mark.row("S61")
+def test_a_group_of_one_runs_on_the_calling_thread():
     overlap = overlap_of(count=1)
     assert overlap.threads == {threading.get_ident()}
 
 
-def test_S63_Q13_all_errors_of_a_group_are_reported():
+@pytest.mark.row("S63", "Q13")
+def test_all_errors_of_a_group_are_reported():
     started = threading.Barrier(2, timeout=10)
 
     def fail(*args):
@@ -327,7 +350,8 @@ def test_S63_Q13_all_errors_of_a_group_are_reported():
     assert "2 of 3 kernels" in str(caught.value)
 
 
-def test_Q13_a_single_error_stays_itself():
+@pytest.mark.row("Q13")
+def test_a_single_error_stays_itself():
     def fail(*args):
         raise ValueError("alone")
 
@@ -337,7 +361,8 @@ def test_Q13_a_single_error_stays_itself():
     assert not isinstance(caught.value, ExceptionGroup)
 
 
-def test_S64_levels_flush_before_serial_ops_and_at_their_end():
+@pytest.mark.row("S64")
+def test_levels_flush_before_serial_ops_and_at_their_end():
     order = []
     lock = threading.Lock()
 
@@ -362,7 +387,8 @@ def test_S64_levels_flush_before_serial_ops_and_at_their_end():
     assert order[2:] == ["serial", "c", "next level"]
 
 
-def test_S65_one_profile_per_kernel_in_order_of_execution():
+@pytest.mark.row("S65")
+def test_one_profile_per_kernel_in_order_of_execution():
     seen = []
     register_custom_function("SpecNothing", lambda *a: seen.append("custom"), replace=True)
     calls = [Calls() for _ in range(4)]
@@ -387,7 +413,8 @@ def test_S65_one_profile_per_kernel_in_order_of_execution():
     assert seen == ["custom"] and buffers[4].copyout().tolist() == [1, 2, 3, 4]
 
 
-def test_S66_a_profile_carries_kernel_device_buffers_and_time():
+@pytest.mark.row("S66")
+def test_a_profile_carries_kernel_device_buffers_and_time():
     kernel = compiled(lambda *args: time.sleep(0.01))
     plan = plan_of([empty(), empty()], [launch(1, kernel, [0, 1], device="CPU:1")])
     (profile,) = plan.execute_profiled()
@@ -396,7 +423,8 @@ def test_S66_a_profile_carries_kernel_device_buffers_and_time():
     assert 0.01 <= profile.elapsed < 1
 
 
-def test_Q15_profiles_have_start_end_and_lane_and_lanes_do_not_overlap():
+@pytest.mark.row("Q15")
+def test_profiles_have_start_end_and_lane_and_lanes_do_not_overlap():
     meet = threading.Barrier(2, timeout=10)
     ops = [
         launch(0, compiled(lambda *args: meet.wait(), safe=True), [0]),
@@ -410,7 +438,8 @@ def test_Q15_profiles_have_start_end_and_lane_and_lanes_do_not_overlap():
     assert all(p.elapsed_ns == p.end_ns - p.start_ns >= 0 for p in (first, second, third))
 
 
-def test_Q15_safety_is_a_fact_of_each_kernel():
+@pytest.mark.row("Q15")
+def test_safety_is_a_fact_of_each_kernel():
     ops = [
         launch(0, compiled(safe=True), [0]),
         launch(1, compiled(safe=False), [1]),
@@ -419,7 +448,8 @@ def test_Q15_safety_is_a_fact_of_each_kernel():
     assert plan_of([empty() for _ in range(3)], ops).groups == ((0,), (1,), (2,))
 
 
-def test_T18_execute_twice_gives_the_same_sums():
+@pytest.mark.row("T18")
+def test_execute_twice_gives_the_same_sums():
     calls = Calls(add)
     plan = plan_of(
         [buffer(1, 2, 3, 0), buffer(4, 5, 6, 0), empty()],
@@ -430,7 +460,8 @@ def test_T18_execute_twice_gives_the_same_sums():
         assert plan.output_buffer().copyout()[:3].tolist() == [5, 7, 9]
 
 
-def test_T19_repeated_runs_hold_on_to_nothing():
+@pytest.mark.row("T19")
+def test_repeated_runs_hold_on_to_nothing():
     """The registry of tensors is a matter of `prepare`; here: no buffer and no byte more."""
     plan = plan_of(
         [buffer(1, 2, 3, 4), empty(), empty()],

@@ -61,17 +61,19 @@ def bytes_of(found):
 # -- modes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.row("T20")
 @pytest.mark.parametrize(
     ("text", "mode"),
     [(word, MemoryMode.DISABLED) for word in ("off", "none", "0", "disabled", " OFF ", "None")]
     + [(word, MemoryMode.REMAP) for word in ("remap", "pool", "Pool", "\tREMAP\n")]
     + [(word, MemoryMode.ARENA) for word in ("arena", "", "1", "on", "whatever")],
 )
-def test_T20_mode_parsing(text, mode):
+def test_mode_parsing(text, mode):
     assert MemoryMode.parse(text) is mode
 
 
-def test_S138_the_environment_chooses_the_mode(monkeypatch):
+@pytest.mark.row("S138")
+def test_the_environment_chooses_the_mode(monkeypatch):
     monkeypatch.delenv("SVOD_MEMORY_PLANNER", raising=False)
     knobs.refresh()
     assert MemoryMode.from_environment() is MemoryMode.ARENA
@@ -84,7 +86,8 @@ def test_S138_the_environment_chooses_the_mode(monkeypatch):
     knobs.refresh()
 
 
-def test_S138_arena_packs_into_one_allocation_per_device():
+@pytest.mark.row("S138")
+def test_arena_packs_into_one_allocation_per_device():
     buffers = [allocated(), *[fresh() for _ in range(5)]]
     plan = plan_memory(chain(*buffers), mode=MemoryMode.ARENA)
     assert len({found.storage_id for found in plan.replacements.values()}) == 1
@@ -95,7 +98,8 @@ def test_S138_arena_packs_into_one_allocation_per_device():
         assert plan.replacements[found.id].device == found.device
 
 
-def test_S138_remap_hands_whole_buffers_on():
+@pytest.mark.row("S138")
+def test_remap_hands_whole_buffers_on():
     first, second, third, fourth = (fresh() for _ in range(4))
     plan = plan_memory(chain(allocated(), first, second, third, fourth), mode=MemoryMode.REMAP)
     places = [bytes_of(plan.replacements[found.id]) for found in (first, second, third, fourth)]
@@ -103,22 +107,25 @@ def test_S138_remap_hands_whole_buffers_on():
     assert plan.reused == 2 and plan.saved_bytes == 8 * KB
 
 
-def test_S138_disabled_leaves_everything_as_it_is():
+@pytest.mark.row("S138")
+def test_disabled_leaves_everything_as_it_is():
     plan = plan_memory(chain(allocated(), fresh(), fresh(), fresh()), mode=MemoryMode.DISABLED)
     assert plan.replacements == {} and plan.dependencies == ()
     assert plan.report.planned_bytes == plan.report.logical_bytes == 12 * KB
 
 
+@pytest.mark.row("S139")
 @pytest.mark.parametrize("mode", [MemoryMode.ARENA, MemoryMode.REMAP])
-def test_S139_outputs_are_never_replaced(mode):
+def test_outputs_are_never_replaced(mode):
     buffers = [fresh() for _ in range(5)]
     outputs = {buffers[1].id, buffers[4].id}
     plan = plan_memory(chain(allocated(), *buffers), outputs, mode)
     assert set(plan.replacements) <= {found.id for found in buffers} - outputs
 
 
+@pytest.mark.row("S140")
 @pytest.mark.parametrize("mode", [MemoryMode.ARENA, MemoryMode.REMAP])
-def test_S140_replacements_counts_and_dependencies(mode):
+def test_replacements_counts_and_dependencies(mode):
     buffers = [fresh() for _ in range(4)]
     items = chain(allocated(), *buffers)
     plan = plan_memory(items, mode=mode)
@@ -134,7 +141,8 @@ def test_S140_replacements_counts_and_dependencies(mode):
     assert execution_levels(items, table) == execution_levels(items), "levels stay what they were"
 
 
-def test_S141_without_replacements_nothing_is_asked_of_the_schedule():
+@pytest.mark.row("S141")
+def test_without_replacements_nothing_is_asked_of_the_schedule():
     for items in ([], chain(allocated(), fresh()), chain(allocated(), allocated(), allocated())):
         plan = plan_memory(items, mode=MemoryMode.ARENA)
         assert plan.replacements == {} and plan.dependencies == () and plan.reused == 0
@@ -143,7 +151,8 @@ def test_S141_without_replacements_nothing_is_asked_of_the_schedule():
 # -- what is planned, and how ----------------------------------------------------------------
 
 
-def test_T20_rounding_and_pool_key():
+@pytest.mark.row("T20")
+def test_rounding_and_pool_key():
     assert [rounded(size) for size in (0, 1, 255, 256, 257)] == [0, 256, 256, 256, 512]
     flat, wide = fresh(1024), fresh(1024, dt.float64)
     assert pool_key(flat) == pool_key(wide) == pool_key(fresh(1000)) == ("CPU", 1024)
@@ -152,8 +161,9 @@ def test_T20_rounding_and_pool_key():
     assert all(found.offset % 256 == 0 for found in plan.replacements.values())
 
 
+@pytest.mark.row("T20")
 @pytest.mark.parametrize("mode", [MemoryMode.ARENA, MemoryMode.REMAP])
-def test_T20_what_is_left_alone(mode, tmp_path):
+def test_what_is_left_alone(mode, tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(bytes(4 * KB))
     whole = fresh(8 * KB)
@@ -175,7 +185,8 @@ def test_T20_what_is_left_alone(mode, tmp_path):
     assert plain[0].id in plan.replacements
 
 
-def test_T20_operands_of_other_ops_and_masked_outputs_are_left_alone():
+@pytest.mark.row("T20")
+def test_operands_of_other_ops_and_masked_outputs_are_left_alone():
     buffers = [fresh() for _ in range(7)]
     items = chain(allocated(), *buffers)
     items[2] = MemoryItem(2, items[2].buffers, (1,), frozenset({1}), is_kernel=False)
@@ -186,7 +197,8 @@ def test_T20_operands_of_other_ops_and_masked_outputs_are_left_alone():
     assert {buffers[0].id, buffers[3].id} <= set(plan.replacements)
 
 
-def test_T20_masked_stores_are_found_in_the_body():
+@pytest.mark.row("T20")
+def test_masked_stores_are_found_in_the_body():
     def param(slot):
         return make(O.PARAM, dt.float32, (), ParamArg(slot, (4,)))
 
@@ -197,13 +209,15 @@ def test_T20_masked_stores_are_found_in_the_body():
     assert masked_slots(make(O.SINK, dt.void, (plain, masked))) == {3}
 
 
-def test_T20_a_buffer_that_is_read_first_is_not_planned():
+@pytest.mark.row("T20")
+def test_a_buffer_that_is_read_first_is_not_planned():
     never_written, buffers = fresh(), [fresh() for _ in range(3)]
     plan = plan_memory(chain(never_written, *buffers), mode=MemoryMode.ARENA)
     assert never_written.id not in plan.replacements
 
 
-def test_T21_a_reuse_dependency_is_added_once_and_only_by_index():
+@pytest.mark.row("T21")
+def test_a_reuse_dependency_is_added_once_and_only_by_index():
     items = chain(allocated(), *[fresh() for _ in range(4)])
     plan = plan_memory(items, mode=MemoryMode.ARENA)
     before = [tuple(item.dependencies) for item in items]
@@ -234,8 +248,9 @@ def random_items(chance, count):
     return items, {item.buffers[-1].id for item in chance.sample(items, 1 + count // 10)}
 
 
+@pytest.mark.row("Q5")
 @pytest.mark.parametrize("mode", [MemoryMode.ARENA, MemoryMode.REMAP])
-def test_Q5_bytes_are_shared_only_across_levels_of_the_executor(mode):
+def test_bytes_are_shared_only_across_levels_of_the_executor(mode):
     chance = random.Random(5)
     for _ in range(20):
         items, outputs = random_items(chance, 30)
@@ -253,8 +268,9 @@ def test_Q5_bytes_are_shared_only_across_levels_of_the_executor(mode):
                     assert max(mine) < min(theirs) or max(theirs) < min(mine)
 
 
+@pytest.mark.row("Q5")
 @pytest.mark.parametrize("mode", [MemoryMode.ARENA, MemoryMode.REMAP])
-def test_Q5_any_order_that_respects_the_dependencies_is_safe(mode):
+def test_any_order_that_respects_the_dependencies_is_safe(mode):
     """Play the schedule in the total order: every read must find what its producer wrote."""
     chance = random.Random(7)
     for _ in range(20):

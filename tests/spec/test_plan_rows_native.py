@@ -21,7 +21,8 @@ from tests.spec.plan_parts import body, buffer, compiled, empty, launch, native,
 ONE = const(1, dt.index)
 
 
-def test_T5_T18_kernel_copy_view_in_one_native_call():
+@pytest.mark.row("T5", "T18")
+def test_kernel_copy_view_in_one_native_call():
     copied = empty()
     ops = [
         launch(1, native("add"), [0, 1, 2]),
@@ -37,14 +38,16 @@ def test_T5_T18_kernel_copy_view_in_one_native_call():
         assert plan.output_buffer().copyout().tolist() == [7, 9]
 
 
-def test_S24_S33_dependencies_order_native_kernels():
+@pytest.mark.row("S24", "S33")
+def test_dependencies_order_native_kernels():
     ops = [launch(1, native("add"), [1, 1, 2], after=[2]), launch(2, native("add"), [0, 0, 1])]
     plan = plan_of([buffer(1, 2, 3, 4), empty(), empty()], ops)
     plan.execute()
     assert plan.output_buffer().copyout().tolist() == [4, 8, 12, 16]
 
 
-def test_S64_native_groups_run_one_after_another():
+@pytest.mark.row("S64")
+def test_native_groups_run_one_after_another():
     """Each kernel takes some ten microseconds, so any overlap of dependent ones would show."""
     count = 40
     ops = [launch(i + 1, native("spin"), [i, i + 1], after=[i] if i else []) for i in range(count)]
@@ -58,7 +61,8 @@ def test_S64_native_groups_run_one_after_another():
     assert all(a.end_ns <= b.start_ns for a, b in pairwise(profiles))
 
 
-def test_S62_native_kernels_beside_a_threaded_one_run_one_after_another():
+@pytest.mark.row("S62")
+def test_native_kernels_beside_a_threaded_one_run_one_after_another():
     wide = native("spin", global_size=concrete_size((2, 1, 1)))
     ops = [launch(0, native("spin"), [0, 1]), launch(1, wide, [0, 2]), launch(2, wide, [0, 3])]
     plan = plan_of([buffer(1), *[empty(1) for _ in range(3)]], ops)
@@ -74,7 +78,8 @@ def threaded(**facts):
     return launch(1, kernel, [0], ast=body(("n", 1, 8)), vals=[1], **facts)
 
 
-def test_T11_S47_values_and_sizes_are_patched_in_place():
+@pytest.mark.row("T11", "S47")
+def test_values_and_sizes_are_patched_in_place():
     op = threaded()
     target = buffer(*[0] * 8)
     plan = plan_of([target], [op])
@@ -89,7 +94,8 @@ def test_T11_S47_values_and_sizes_are_patched_in_place():
         plan.execute_with_vars({"n": 9})
 
 
-def test_S9_T10_fixed_values_hold_on_the_native_path():
+@pytest.mark.row("S9", "T10")
+def test_fixed_values_hold_on_the_native_path():
     target = buffer(*[0] * 8)
     plan = plan_of([target], [threaded(fixedvars={"n": 3})])
     op = plan.prepared_kernels()[0]
@@ -98,7 +104,8 @@ def test_S9_T10_fixed_values_hold_on_the_native_path():
     assert target.copyout().tolist() == [1, 1, 1] + [0] * 5
 
 
-def test_S39_a_failing_launch_size_leaves_the_native_plan_as_it_was():
+@pytest.mark.row("S39")
+def test_a_failing_launch_size_leaves_the_native_plan_as_it_was():
     size = make(O.SUB, dt.index, (variable("n", 1, 8), const(2, dt.index)))
     kernel = native("core", var_names=["n"], global_size=(size, ONE, ONE))
     target = buffer(*[0] * 8)
@@ -110,7 +117,8 @@ def test_S39_a_failing_launch_size_leaves_the_native_plan_as_it_was():
     assert target.copyout().tolist() == [4, 4] + [0] * 6
 
 
-def test_S62_threaded_kernels_stay_alone_in_their_group():
+@pytest.mark.row("S62")
+def test_threaded_kernels_stay_alone_in_their_group():
     """Results do not depend on it, so this looks at the records."""
     ops = [launch(i, native("add"), [0, 0, i]) for i in (1, 2)]
     ops.append(
@@ -126,7 +134,8 @@ def test_S62_threaded_kernels_stay_alone_in_their_group():
     ]  # fmt: skip
 
 
-def test_S91_faulty_copies_and_views_are_reported_by_a_run():
+@pytest.mark.row("S91")
+def test_faulty_copies_and_views_are_reported_by_a_run():
     base = empty(8)
     for op in (PreparedCopy(9, [0, 7]), PreparedBufferView(9, [1, 0], 4, 4)):
         plan = plan_of([buffer(1, 2, 3, 4), empty()], [launch(1, native("add"), [0, 0, 1]), op])
@@ -136,7 +145,8 @@ def test_S91_faulty_copies_and_views_are_reported_by_a_run():
     assert not base.is_allocated
 
 
-def test_S5_plans_with_other_programs_use_the_plain_executor():
+@pytest.mark.row("S5")
+def test_plans_with_other_programs_use_the_plain_executor():
     seen = []
     ops = [
         launch(1, compiled(lambda *args: seen.append("python")), [0]),
@@ -148,7 +158,8 @@ def test_S5_plans_with_other_programs_use_the_plain_executor():
     assert seen == ["python", "ref"]
 
 
-def test_S65_S66_Q15_profiles_come_from_native_stamps():
+@pytest.mark.row("S65", "S66", "Q15")
+def test_profiles_come_from_native_stamps():
     ops = [launch(i, native("spin", entry_point=f"spin{i}"), [0, i]) for i in (1, 2, 3, 4)]
     ops.append(PreparedCopy(9, [5, 0]))
     ops.append(launch(6, native("spin", entry_point="last"), [1, 6], after=[1]))
@@ -173,7 +184,8 @@ def test_S65_S66_Q15_profiles_come_from_native_stamps():
     assert max(p.end_ns for p in profiles[:4]) <= profiles[4].start_ns
 
 
-def test_Q10_threads_on_one_native_plan_and_on_replicas():
+@pytest.mark.row("Q10")
+def test_threads_on_one_native_plan_and_on_replicas():
     ops = [launch(i + 1, native("add"), [0, i, i + 1], after=[i] if i else []) for i in range(20)]
     plan = plan_of([buffer(1, 1, 1, 1), *[empty() for _ in range(20)]], ops)
     plans = [plan, plan, plan.replicate(), plan.replicate()]
@@ -193,7 +205,8 @@ def test_Q10_threads_on_one_native_plan_and_on_replicas():
     assert not wrong and all(found.is_native for found in plans)
 
 
-def test_Q10_runs_of_one_native_plan_never_overlap():
+@pytest.mark.row("Q10")
+def test_runs_of_one_native_plan_never_overlap():
     """A run reads a state, takes a while, and writes it plus one: runs at once would lose some."""
     state, one, sums, spun = buffer(0, 0, 0, 0), buffer(1, 1, 1, 1), empty(), empty()
     slow = [launch(i, native("spin"), [1, 3], after=[i - 1]) for i in range(2, 102)]
@@ -210,7 +223,8 @@ def test_Q10_runs_of_one_native_plan_never_overlap():
     assert state.copyout().tolist() == [200] * 4
 
 
-def test_Q16_bound_memory_reaches_every_use():
+@pytest.mark.row("Q16")
+def test_bound_memory_reaches_every_use():
     builder = ExecutionPlanBuilder("CPU")
     for number, found in enumerate([buffer(1, 2, 3, 4), empty(), empty(), empty()]):
         builder.add_buffer(number, found)

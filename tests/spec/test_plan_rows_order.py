@@ -17,13 +17,15 @@ def ops(*wanted: tuple[int, list[int]]) -> list[PreparedCopy]:
     return [PreparedCopy(op_id, [], list(after)) for op_id, after in wanted]
 
 
+@pytest.mark.row("S23")
 @pytest.mark.parametrize("compute", [execution_order, execution_levels, dependency_graph])
-def test_S23_instance_table_of_another_length(compute):
+def test_instance_table_of_another_length(compute):
     with pytest.raises(ExecutionError, match=r"length mismatch: ops=2, instance_deps=1"):
         compute(ops((1, []), (2, [])), [[]])
 
 
-def test_S24_T6_a_dependency_may_come_later_in_insertion_order():
+@pytest.mark.row("S24", "T6")
+def test_a_dependency_may_come_later_in_insertion_order():
     assert execution_order(ops((1, [2]), (2, []))) == [1, 0]
     seen = []
     source, middle, out = buffer(1, 2, 3, 4), empty(), empty()
@@ -39,12 +41,14 @@ def test_S24_T6_a_dependency_may_come_later_in_insertion_order():
     assert seen == [[1, 2, 3, 4]], "the kernel runs after the copy it names"
 
 
-def test_S25_unknown_dependency():
+@pytest.mark.row("S25")
+def test_unknown_dependency():
     with pytest.raises(ExecutionError, match=r"prepared op 2 depends on unknown op id 9"):
         execution_order(ops((1, []), (2, [9])))
 
 
-def test_S26_T8_duplicate_ids_mean_the_most_recent_one_before():
+@pytest.mark.row("S26", "T8")
+def test_duplicate_ids_mean_the_most_recent_one_before():
     assert execution_levels(ops((42, []), (42, [42]))) == [[0], [1]]
     repeated = ops((42, []), (9, [42]), (42, [9]))
     assert execution_order(repeated) == [0, 1, 2]
@@ -54,7 +58,8 @@ def test_S26_T8_duplicate_ids_mean_the_most_recent_one_before():
     assert execution_levels(ops((42, []), (9, [42]), (42, []), (9, [42]))) == [[0, 2], [1, 3]]
 
 
-def test_T8_repeated_ids_execute_in_order():
+@pytest.mark.row("T8")
+def test_repeated_ids_execute_in_order():
     seen = []
     kernels = [
         launch(42, compiled(lambda *a: seen.append(0)), [0]),
@@ -64,7 +69,8 @@ def test_T8_repeated_ids_execute_in_order():
     assert seen == [0, 1]
 
 
-def test_S27_duplicate_mode_needs_an_op_before():
+@pytest.mark.row("S27")
+def test_duplicate_mode_needs_an_op_before():
     with pytest.raises(
         ExecutionError,
         match=r"prepared op 1 depends on unknown prior op id 5 \(duplicate-id schedule mode\)",
@@ -72,54 +78,63 @@ def test_S27_duplicate_mode_needs_an_op_before():
         execution_order(ops((1, [5]), (5, []), (5, [])))
 
 
-def test_S28_T9_instance_dependencies_name_one_exact_duplicate():
+@pytest.mark.row("S28", "T9")
+def test_instance_dependencies_name_one_exact_duplicate():
     repeated = ops((7, []), (7, []), (8, []), (8, []))
     assert execution_levels(repeated, [[], [], [0], [0]]) == [[0, 1], [2, 3]]
     assert execution_levels(repeated, [[], [], [0], [2]]) == [[0, 1], [2], [3]]
 
 
-def test_S29_T9_unknown_op_index():
+@pytest.mark.row("S29", "T9")
+def test_unknown_op_index():
     for wrong in (2, -1):
         with pytest.raises(ExecutionError, match=rf"op 2 depends on unknown op index {wrong}"):
             execution_order(ops((1, []), (2, [])), [[], [wrong]])
 
 
-def test_S30_an_op_cannot_wait_for_itself_by_index():
+@pytest.mark.row("S30")
+def test_an_op_cannot_wait_for_itself_by_index():
     with pytest.raises(ExecutionError, match=r"op 2 cannot depend on itself by op index 1"):
         execution_order(ops((1, []), (2, [])), [[], [1]])
 
 
-def test_S31_parallel_edges_are_counted_and_released_as_often():
+@pytest.mark.row("S31")
+def test_parallel_edges_are_counted_and_released_as_often():
     graph = dependency_graph(ops((1, []), (2, [1, 1])), [[], [0]])
     assert graph.in_degree == [0, 3]
     assert graph.successors == [[1, 1, 1], []]
     assert execution_levels(ops((1, []), (2, [1, 1])), [[], [0]]) == [[0], [1]]
 
 
-def test_S32_an_empty_instance_table_means_none():
+@pytest.mark.row("S32")
+def test_an_empty_instance_table_means_none():
     assert execution_order(ops((1, []), (2, [1])), []) == [0, 1]
     assert execution_levels(ops((1, []), (2, [1])), ()) == [[0], [1]]
 
 
-def test_S33_the_smallest_ready_index_comes_first():
+@pytest.mark.row("S33")
+def test_the_smallest_ready_index_comes_first():
     # 3 frees 0, which must then come before 4 although 4 was ready earlier.
     found = execution_order(ops((0, [3]), (1, [0]), (2, [4]), (3, []), (4, [])))
     assert found == [3, 0, 1, 4, 2]
 
 
-def test_S34_a_cycle_lists_the_ids_that_are_blocked():
+@pytest.mark.row("S34")
+def test_a_cycle_lists_the_ids_that_are_blocked():
     looped = ops((1, []), (20, [30]), (30, [20]), (40, [30]))
     for compute in (execution_order, execution_levels):
         with pytest.raises(ExecutionError, match=r"cycle detected.*blocked_ids=\[20, 30, 40\]"):
             compute(looped)
 
 
-def test_S35_levels_are_waves_in_ascending_order():
+@pytest.mark.row("S35")
+def test_levels_are_waves_in_ascending_order():
     wanted = ops((0, [4]), (1, []), (2, [1]), (3, [1]), (4, []), (5, [2, 0]))
     assert execution_levels(wanted) == [[1, 4], [0, 2, 3], [5]]
 
 
-def test_S35_S33_order_and_levels_respect_random_dependencies():
+@pytest.mark.row("S35", "S33")
+def test_order_and_levels_respect_random_dependencies():
     chance = random.Random(0)
     for _ in range(50):
         count = chance.randrange(1, 25)
@@ -137,7 +152,8 @@ def test_S35_S33_order_and_levels_respect_random_dependencies():
             assert level[op.id] == latest + 1
 
 
-def test_S36_order_and_levels_are_computed_once_in_build(monkeypatch):
+@pytest.mark.row("S36")
+def test_order_and_levels_are_computed_once_in_build(monkeypatch):
     plan = plan_of([empty()], [launch(1, compiled(), [0]), launch(2, compiled(), [0], after=[1])])
     for name in ("execution_order", "execution_levels", "dependency_graph"):
         monkeypatch.setattr(f"svod.runtime.order.{name}", lambda *a: pytest.fail("computed again"))

@@ -16,7 +16,8 @@ def profile(kernel, start, end, lane=0, **facts):
     return KernelProfile(kernel, "CPU", 3, start, end, lane, **facts)
 
 
-def test_S66_elapsed_is_end_minus_start():
+@pytest.mark.row("S66")
+def test_elapsed_is_end_minus_start():
     found = profile(compiled(), 1_000, 3_500)
     assert found.elapsed_ns == 2500 and found.elapsed == pytest.approx(2.5e-6)
 
@@ -52,7 +53,8 @@ def test_plan_profile_is_a_table_of_its_runs():
     assert [(row.name, row.calls) for row in table.rows] == [("kernel_a", 3)]
 
 
-def test_Q15_a_trace_has_one_track_per_lane_and_one_for_preparation(tmp_path):
+@pytest.mark.row("Q15")
+def test_a_trace_has_one_track_per_lane_and_one_for_preparation(tmp_path):
     kernel = compiled(entry_point="spread")
     parts = (LaneTime(0, 2_000, 3_000), LaneTime(1, 2_100, 2_900))
     profiles = [profile(kernel, 1_000, 2_000, 1), profile(kernel, 2_000, 3_000, lanes=parts)]

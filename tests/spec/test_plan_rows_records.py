@@ -21,7 +21,8 @@ from svod.runtime.ops import op_identity
 from tests.spec.plan_parts import Calls, add, body, buffer, compiled, double, empty, launch, plan_of
 
 
-def test_S1_prepare_once_then_run_many_times():
+@pytest.mark.row("S1")
+def test_prepare_once_then_run_many_times():
     calls = Calls(add)
     inputs = buffer(1, 2, 3, 4)
     plan = plan_of([inputs, buffer(1, 1, 1, 1), empty()], [launch(1, compiled(calls), [0, 1, 2])])
@@ -33,7 +34,8 @@ def test_S1_prepare_once_then_run_many_times():
     assert len(calls.seen) == 3
 
 
-def test_S2_kernel_ids_are_the_names_of_dependencies():
+@pytest.mark.row("S2")
+def test_kernel_ids_are_the_names_of_dependencies():
     seen = []
     ops = [
         launch(70, compiled(lambda *a: seen.append("second")), [0, 1], after=[41]),
@@ -45,7 +47,8 @@ def test_S2_kernel_ids_are_the_names_of_dependencies():
     assert [kernel.id for kernel in plan.prepared_kernels()] == [70, 41]
 
 
-def test_S3_S13_the_body_is_kept_and_its_variables_are_found_once(monkeypatch):
+@pytest.mark.row("S3", "S13")
+def test_the_body_is_kept_and_its_variables_are_found_once(monkeypatch):
     ast = body(("n", 1, 8))
     op = launch(1, compiled(var_names=["n"]), [0], ast=ast, vals=[1])
     assert op.ast is ast
@@ -55,14 +58,16 @@ def test_S3_S13_the_body_is_kept_and_its_variables_are_found_once(monkeypatch):
     plan.execute_with_vars({"n": 5})
 
 
-def test_S4_S76_compiled_kernels_are_shared_not_copied():
+@pytest.mark.row("S4", "S76")
+def test_compiled_kernels_are_shared_not_copied():
     kernel = compiled(source="the source")
     plan = plan_of([empty(), empty()], [launch(1, kernel, [0]), launch(2, kernel, [1])])
     assert [found is kernel for found in plan.kernels()] == [True, True]
     assert [found.source for found in plan.kernels()] == ["the source"] * 2
 
 
-def test_S5_a_kernel_has_a_device_of_its_own():
+@pytest.mark.row("S5")
+def test_a_kernel_has_a_device_of_its_own():
     op = launch(1, compiled(), [0], device="CPU:1")
     plan = plan_of([empty(device="CPU:1")], [op])
     assert plan.device() == "CPU"
@@ -70,7 +75,8 @@ def test_S5_a_kernel_has_a_device_of_its_own():
     assert plan.execute_profiled()[0].device == "CPU:1"
 
 
-def test_S6_arguments_follow_buffer_indices():
+@pytest.mark.row("S6")
+def test_arguments_follow_buffer_indices():
     calls = Calls()
     buffers = [empty(), empty(), empty()]
     plan = plan_of(buffers, [launch(1, compiled(calls), [2, 0, 1], [0])])
@@ -78,7 +84,8 @@ def test_S6_arguments_follow_buffer_indices():
     assert calls.seen[0][0] == [buffers[2].address, buffers[0].address, buffers[1].address]
 
 
-def test_S7_output_indices_are_positions_within_the_arguments():
+@pytest.mark.row("S7")
+def test_output_indices_are_positions_within_the_arguments():
     shared = empty()
     # Both kernels write place 0 of the table, which is position 1 of their arguments.
     ops = [launch(i, compiled(safe=True), [i + 1, 0], [1]) for i in range(2)]
@@ -88,7 +95,8 @@ def test_S7_output_indices_are_positions_within_the_arguments():
     assert plan_of([shared, empty(), empty()], ops).groups == ((0, 1),)
 
 
-def test_S8_values_are_positional():
+@pytest.mark.row("S8")
+def test_values_are_positional():
     calls = Calls()
     ast = body(("a", 0, 9), ("b", 0, 9))
     op = launch(1, compiled(calls, var_names=["b", "a"]), [0], ast=ast, vals=[5, 7])
@@ -97,7 +105,8 @@ def test_S8_values_are_positional():
     assert calls.seen[0][1] == [5, 1]
 
 
-def test_S9_fixed_values_are_never_overridden():
+@pytest.mark.row("S9")
+def test_fixed_values_are_never_overridden():
     calls = Calls()
     op = launch(
         1, compiled(calls, var_names=["i"]), [0], ast=body(("i", 0, 9)), vals=[3],
@@ -108,7 +117,8 @@ def test_S9_fixed_values_are_never_overridden():
     assert calls.seen[0][1] == [3]
 
 
-def test_S10_dependencies_finish_first():
+@pytest.mark.row("S10")
+def test_dependencies_finish_first():
     seen = []
     ops = [
         launch(1, compiled(lambda *a: seen.append(1)), [0]),
@@ -119,7 +129,8 @@ def test_S10_dependencies_finish_first():
     assert seen == [1, 3, 2]
 
 
-def test_S11_S12_addresses_and_ids_are_there_after_build():
+@pytest.mark.row("S11", "S12")
+def test_addresses_and_ids_are_there_after_build():
     buffers = [buffer(1, 2, 3, 4), empty()]
     op = launch(1, compiled(), [0, 1])
     assert op.buffer_ptrs == [] and op.buffer_ids == []
@@ -129,7 +140,8 @@ def test_S11_S12_addresses_and_ids_are_there_after_build():
     assert kernel.buffer_ids == [found.id for found in buffers]
 
 
-def test_S14_bounds_of_a_variable_are_inclusive():
+@pytest.mark.row("S14")
+def test_bounds_of_a_variable_are_inclusive():
     record = RuntimeVar("n", 2, 4)
     assert (record.name, record.min_val, record.max_val) == ("n", 2, 4)
     op = launch(1, compiled(var_names=["n"]), [0], ast=body(("n", 2, 4)), vals=[2])
@@ -138,7 +150,8 @@ def test_S14_bounds_of_a_variable_are_inclusive():
     plan.execute_with_vars({"n": 4})
 
 
-def test_S15_variables_in_topological_order_one_per_name():
+@pytest.mark.row("S15")
+def test_variables_in_topological_order_one_per_name():
     first, second = variable("rows", 1, 9), variable("columns", 2, 5)
     clash = variable("rows", 1, 100)  # made later, so it comes later
     total = make(O.ADD, dt.index, (make(O.MUL, dt.index, (second, first)), clash))
@@ -146,7 +159,8 @@ def test_S15_variables_in_topological_order_one_per_name():
     assert collect_runtime_vars(const(3, dt.index)) == ()
 
 
-def test_S16_copy_names_destination_then_source():
+@pytest.mark.row("S16")
+def test_copy_names_destination_then_source():
     copy = PreparedCopy(5, [1, 0], [4])
     assert (copy.id, copy.buffer_indices, copy.dependencies) == (5, [1, 0], [4])
     plan = plan_of([buffer(1, 2, 3, 4), buffer(0, 0, 0, 0)], [PreparedCopy(5, [1, 0])])
@@ -155,7 +169,8 @@ def test_S16_copy_names_destination_then_source():
     assert plan.buffers()[0].copyout().tolist() == [1, 2, 3, 4]
 
 
-def test_S17_view_names_view_then_base_with_what_is_expected():
+@pytest.mark.row("S17")
+def test_view_names_view_then_base_with_what_is_expected():
     base = buffer(0, 1, 2, 3, 4, 5, 6, 7)
     view = PreparedBufferView(6, [1, 0], 8, 16, [2])
     assert (view.id, view.byte_offset, view.byte_size, view.dependencies) == (6, 8, 16, [2])
@@ -165,7 +180,8 @@ def test_S17_view_names_view_then_base_with_what_is_expected():
         wrong.execute()
 
 
-def test_S18_custom_function_finds_the_variables_of_its_attributes():
+@pytest.mark.row("S18")
+def test_custom_function_finds_the_variables_of_its_attributes():
     attrs = ("h264", variable("frames", 1, 30), 2)
     op = PreparedCustomFunction(9, "EncDec", attrs, [0], {"quality": 3}, [8])
     assert op.runtime_vars == (RuntimeVar("frames", 1, 30),)
@@ -174,7 +190,8 @@ def test_S18_custom_function_finds_the_variables_of_its_attributes():
     )  # fmt: skip
 
 
-def test_S19_S20_four_kinds_of_ops_with_one_identity():
+@pytest.mark.row("S19", "S20")
+def test_four_kinds_of_ops_with_one_identity():
     ops = [
         launch(1, compiled(Calls(double)), [0, 1], after=[]),
         PreparedCopy(2, [2, 1], [1]),
@@ -190,7 +207,8 @@ def test_S19_S20_four_kinds_of_ops_with_one_identity():
     assert plan.levels == ((0,), (1,), (2,), (3,))
 
 
-def test_S21_a_plan_holds_everything_it_was_built_from():
+@pytest.mark.row("S21")
+def test_a_plan_holds_everything_it_was_built_from():
     buffers = [empty(), empty(), empty()]
     ops = [launch(1, compiled(), [0, 1]), launch(2, compiled(), [0, 2])]
     plan = plan_of(buffers, ops, outputs=[2, 1], instance=[(), (0,)])
@@ -203,7 +221,8 @@ def test_S21_a_plan_holds_everything_it_was_built_from():
     assert (plan.device(), plan.variables, plan.alias_ids) == ("CPU", {}, ())
 
 
-def test_S22_debug_text_shows_counts_and_never_source_or_data():
+@pytest.mark.row("S22")
+def test_debug_text_shows_counts_and_never_source_or_data():
     kernel = compiled(source="SECRET SOURCE", var_names=["n"])
     op = launch(
         7, kernel, [0, 1], ast=body(("n", 0, 9)), vals=[3], fixedvars={"i": 2}, after=[],

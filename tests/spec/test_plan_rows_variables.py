@@ -35,7 +35,8 @@ def kernel_with(name="n", low=1, high=10, *, vals=(1,), program=None, **facts):
     return calls, op
 
 
-def test_S37_fixed_values_win_over_values_in_launch_sizes():
+@pytest.mark.row("S37")
+def test_fixed_values_win_over_values_in_launch_sizes():
     size = make(O.MUL, dt.index, (variable("n", 0, 99), variable("m", 0, 99)))
     found = compiled(var_names=["n", "m"], global_size=grid(size), local_size=grid(ONE))
     op = launch(1, found, [0], vals=[3, 4], fixedvars={"m": 5, "unused": 1})
@@ -46,7 +47,8 @@ def test_S37_fixed_values_win_over_values_in_launch_sizes():
     assert calls.seen[0][1:] == ([3, 4], (15, 1, 1), (1, 1, 1))
 
 
-def test_S38_fewer_values_than_names():
+@pytest.mark.row("S38")
+def test_fewer_values_than_names():
     calls, op = kernel_with(var_names=["n", "m"], vals=[1])
     plan = plan_of([empty()], [op])
     with pytest.raises(ExecutionError, match=r"Kernel 1 has 2 var names but only 1 values"):
@@ -54,7 +56,8 @@ def test_S38_fewer_values_than_names():
     assert not calls.seen
 
 
-def test_S39_a_launch_size_that_fails_names_the_kernel():
+@pytest.mark.row("S39")
+def test_a_launch_size_that_fails_names_the_kernel():
     size = make(O.SUB, dt.index, (variable("n", 0, 10), const(5, dt.index)))
     calls, op = kernel_with(low=0, kernel={"global_size": grid(size)}, op_id=77)
     plan = plan_of([empty()], [op])
@@ -66,17 +69,19 @@ def test_S39_a_launch_size_that_fails_names_the_kernel():
     assert not calls.seen
 
 
+@pytest.mark.row("S40")
 @pytest.mark.parametrize(
     ("device", "size", "expected"),
     [("CPU", (4, 1, 1), True), ("CPU:1", (2, 1, 1), True), ("CPU", (1, 8, 8), False),
      ("REF", (4, 1, 1), False)],
 )  # fmt: skip
-def test_S40_cpu_threaded_means_a_cpu_and_a_first_axis_above_one(device, size, expected):
+def test_cpu_threaded_means_a_cpu_and_a_first_axis_above_one(device, size, expected):
     op = launch(1, compiled(global_size=concrete_size(size)), [0], device=device)
     assert uses_cpu_threading(op) is expected
 
 
-def test_S41_a_program_gets_addresses_values_and_sizes_and_its_error_names_the_kernel():
+@pytest.mark.row("S41")
+def test_a_program_gets_addresses_values_and_sizes_and_its_error_names_the_kernel():
     target = empty()
     calls, op = kernel_with(vals=[6], kernel={"global_size": concrete_size((2, 3, 4))}, op_id=31)
     plan_of([target], [op]).execute()
@@ -92,7 +97,8 @@ def test_S41_a_program_gets_addresses_values_and_sizes_and_its_error_names_the_k
     assert caught.value.op_id == 32
 
 
-def test_S42_S45_nothing_changes_when_a_value_is_refused():
+@pytest.mark.row("S42", "S45")
+def test_nothing_changes_when_a_value_is_refused():
     first, one = kernel_with("n", 1, 10, vals=[2])
     second, two = kernel_with("m", 1, 5, vals=[2], op_id=2)
     plan = plan_of([empty()], [one, two, PreparedCopy(3, [0, 0], [2])])
@@ -102,14 +108,16 @@ def test_S42_S45_nothing_changes_when_a_value_is_refused():
     assert (one.vals, two.vals, plan.variables) == ([2], [2], {})
 
 
-def test_S42_custom_functions_are_validated_too():
+@pytest.mark.row("S42")
+def test_custom_functions_are_validated_too():
     op = PreparedCustomFunction(1, "SpecChecked", (variable("n", 1, 4),), [0])
     plan = plan_of([empty()], [op])
     with pytest.raises(VariableError, match=r"n=5 is outside bounds \[1, 4\]"):
         plan.execute_with_vars({"n": 5})
 
 
-def test_S43_fixed_names_and_core_id_are_not_validated():
+@pytest.mark.row("S43")
+def test_fixed_names_and_core_id_are_not_validated():
     calls, op = kernel_with("n", 1, 10, vals=[2], fixedvars={"n": 2})
     core, threaded = kernel_with("core_id", 0, 3, vals=[0], op_id=2)
     plan = plan_of([empty()], [op, threaded])
@@ -117,7 +125,8 @@ def test_S43_fixed_names_and_core_id_are_not_validated():
     assert calls.seen[0][1] == [2] and core.seen[0][1] == [0]
 
 
-def test_S44_the_last_value_of_a_repeated_name_counts():
+@pytest.mark.row("S44")
+def test_the_last_value_of_a_repeated_name_counts():
     calls, op = kernel_with(high=10)
     plan = plan_of([empty()], [op])
     plan.execute_with_vars([("n", 99), ("n", 4)])
@@ -127,8 +136,9 @@ def test_S44_the_last_value_of_a_repeated_name_counts():
     plan.execute_with_vars([("other", 10**6)])  # not a name of this plan: nothing to validate
 
 
+@pytest.mark.row("S45")
 @pytest.mark.parametrize("value", [0, 11, -5])
-def test_S45_value_outside_the_inclusive_bounds(value):
+def test_value_outside_the_inclusive_bounds(value):
     _, op = kernel_with(low=1, high=10)
     with pytest.raises(
         VariableError, match=rf"^variable n={value} is outside bounds \[1, 10\]$"
@@ -139,7 +149,8 @@ def test_S45_value_outside_the_inclusive_bounds(value):
     assert (caught.value.low, caught.value.high) == (1, 10)
 
 
-def test_S45_a_value_that_is_no_whole_number_is_refused():
+@pytest.mark.row("S45")
+def test_a_value_that_is_no_whole_number_is_refused():
     _, op = kernel_with()
     plan = plan_of([empty()], [op])
     with pytest.raises(VariableError, match=r"variable n takes a whole number, got 2.5"):
@@ -148,7 +159,8 @@ def test_S45_a_value_that_is_no_whole_number_is_refused():
     assert op.vals == [3]
 
 
-def test_S46_bindings_stay_for_later_runs_and_unknown_names_are_remembered():
+@pytest.mark.row("S46")
+def test_bindings_stay_for_later_runs_and_unknown_names_are_remembered():
     calls, op = kernel_with()
     plan = plan_of([empty()], [op])
     plan.execute_with_vars({"n": 7, "stranger": 3, "core_id": 5})
@@ -157,7 +169,8 @@ def test_S46_bindings_stay_for_later_runs_and_unknown_names_are_remembered():
     assert plan.variables == {"n": 7, "stranger": 3}, "core_id is never recorded"
 
 
-def test_S47_every_kernel_that_uses_a_name_is_updated_in_place():
+@pytest.mark.row("S47")
+def test_every_kernel_that_uses_a_name_is_updated_in_place():
     first, one = kernel_with(vals=[1])
     second, two = kernel_with(vals=[1], op_id=2)
     fixed, three = kernel_with(vals=[1], fixedvars={"n": 1}, op_id=3)
@@ -170,7 +183,8 @@ def test_S47_every_kernel_that_uses_a_name_is_updated_in_place():
     ] * 3
 
 
-def test_S48_a_name_without_a_slot():
+@pytest.mark.row("S48")
+def test_a_name_without_a_slot():
     calls, op = kernel_with("m", 0, 9, var_names=["n", "m"], vals=[1])
     plan = plan_of([empty()], [op])
     with pytest.raises(ExecutionError, match=r"Kernel 1 has 2 var names but only 1 values"):
@@ -188,7 +202,8 @@ def spy():
     unregister_custom_function("SpecSpy")
 
 
-def test_S49_custom_functions_get_bindings_overlaid_by_their_fixed_values(spy):
+@pytest.mark.row("S49")
+def test_custom_functions_get_bindings_overlaid_by_their_fixed_values(spy):
     op = PreparedCustomFunction(1, "SpecSpy", (variable("n", 2, 9),), [0], {"i": 4, "n2": 6})
     plan = plan_of([empty()], [op])
     plan.execute()
@@ -198,8 +213,9 @@ def test_S49_custom_functions_get_bindings_overlaid_by_their_fixed_values(spy):
     assert spy[1] == spy[2] == {"n": 5, "i": 4, "n2": 6, "other": 1}
 
 
-def test_S67_S69_new_values_without_compiling():
-    """S67: pairs or a mapping; S69: the contract on bounds is in the documentation."""
+@pytest.mark.row("S67", "S69")
+def test_new_values_without_compiling():
+    """Pairs or a mapping; the contract on bounds is in the documentation."""
     calls, op = kernel_with(high=64)
     plan = plan_of([empty(64)], [op])
     before = list(plan.kernels())
@@ -211,7 +227,8 @@ def test_S67_S69_new_values_without_compiling():
     assert "bounds" in plan.execute_with_vars.__doc__
 
 
-def test_S68_profiled_with_values():
+@pytest.mark.row("S68")
+def test_profiled_with_values():
     calls, op = kernel_with()
     plan = plan_of([empty()], [op])
     profiles = plan.execute_with_vars_profiled([("n", 3)])
@@ -221,7 +238,8 @@ def test_S68_profiled_with_values():
         plan.execute_with_vars_profiled({"n": 11})
 
 
-def test_T10_fixed_values_beat_given_ones_and_core_id_is_left_alone():
+@pytest.mark.row("T10")
+def test_fixed_values_beat_given_ones_and_core_id_is_left_alone():
     calls = Calls()
     found = compiled(calls, var_names=["fixed", "free", "core_id"])
     ast = body(("fixed", 0, 9), ("free", 0, 9), ("core_id", 0, 3))
@@ -231,7 +249,8 @@ def test_T10_fixed_values_beat_given_ones_and_core_id_is_left_alone():
     assert calls.seen[0][1] == [2, 7, 0]
 
 
-def test_T11_a_symbolic_grid_follows_the_variable():
+@pytest.mark.row("T11")
+def test_a_symbolic_grid_follows_the_variable():
     calls, op = kernel_with("N", 1, 8, kernel={"global_size": grid(variable("N", 1, 8))})
     plan = plan_of([empty()], [op])
     kernel = next(plan.kernels())

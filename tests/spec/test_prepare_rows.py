@@ -110,7 +110,8 @@ def chain_of(x, length=4):
     return x.contiguous()
 
 
-def test_S138_S139_the_planner_mode_and_the_outputs():
+@pytest.mark.row("S138", "S139")
+def test_the_planner_mode_and_the_outputs():
     x = Tensor(data(64, 64))
     peak = {}
     for mode in (MemoryMode.ARENA, MemoryMode.REMAP, MemoryMode.DISABLED):
@@ -134,13 +135,15 @@ def _chain_expected():
     return x
 
 
-def test_S140_reuse_becomes_instance_dependencies():
+@pytest.mark.row("S140")
+def test_reuse_becomes_instance_dependencies():
     plan = chain_of(Tensor(data(64, 64)), 6).prepare(config=PrepareConfig(memory=MemoryMode.ARENA))
     assert plan.memory.reused > 0 and plan.memory.saved_bytes > 0
     assert any(plan.instance_dependencies), "who takes over bytes waits for who had them"
 
 
-def test_S142_S153_devices_of_plan_and_kernels():
+@pytest.mark.row("S142", "S153")
+def test_devices_of_plan_and_kernels():
     here, there = Tensor(data(4)), Tensor(data(4), device="CPU:1")
     a, b = here + 1, there * 2
     plan = svod.prepare(a, b)
@@ -157,7 +160,8 @@ def test_S142_S153_devices_of_plan_and_kernels():
     assert "CPU:1" in asked, "devices come from the configuration"
 
 
-def test_S142_S153_a_disk_is_never_the_device(tmp_path):
+@pytest.mark.row("S142", "S153")
+def test_a_disk_is_never_the_device(tmp_path):
     path = tmp_path / "w.bin"
     path.write_bytes(data(4).tobytes())
     disk, out = memory(device=f"DISK:{path}"), memory()
@@ -171,12 +175,14 @@ def test_S142_S153_a_disk_is_never_the_device(tmp_path):
         compiled_kernels([plus(1)], f"DISK:{path}")
 
 
-def test_S143_an_empty_schedule_is_refused():
+@pytest.mark.row("S143")
+def test_an_empty_schedule_is_refused():
     with pytest.raises(EmptySchedule):
         prepare_plan(ScheduleResult([], [], {}))
 
 
-def test_S144_all_buffers_are_allocated_up_front():
+@pytest.mark.row("S144")
+def test_all_buffers_are_allocated_up_front():
     source, between, out = memory(), memory(), memory()
     one = call(plus(1), between, source)
     graph = sink(after(out, call(plus(2), out, after(between, one))))
@@ -186,7 +192,8 @@ def test_S144_all_buffers_are_allocated_up_front():
     assert all(b.is_allocated for b in plan.buffers())
 
 
-def test_S145_one_memory_is_one_place():
+@pytest.mark.row("S145")
+def test_one_memory_is_one_place():
     shared = Buffer.from_numpy(data(4))
     first, second, out = memory(), memory(), memory()
     kernel = body(B.binary(O.ADD, param(1), param(2)))
@@ -203,7 +210,8 @@ def test_S145_one_memory_is_one_place():
 # -- copies, views, custom functions -------------------------------------------------------------
 
 
-def test_S146_S150_a_view_gets_a_place_of_its_own():
+@pytest.mark.row("S146", "S150")
+def test_a_view_gets_a_place_of_its_own():
     base, view, same, between, out = memory(16), memory(), memory(), memory(), memory()
     whole = Buffer.from_numpy(np.arange(16, dtype=np.float32))
     start = Buffer(whole.storage, 4, dt.float32, 0)  # of both, until the view is replaced
@@ -222,7 +230,8 @@ def test_S146_S150_a_view_gets_a_place_of_its_own():
     assert plan.output_buffer().copyout().tolist() == expected.tolist()
 
 
-def test_S150_offsets_count_in_elements_of_the_base():
+@pytest.mark.row("S150")
+def test_offsets_count_in_elements_of_the_base():
     base, view = make(O.BUFFER, dt.uint8, (B.device("CPU"),), memory(16).arg), memory(2)
     raw = Buffer.from_numpy(np.arange(16, dtype=np.uint8))
     body_ = make(O.BUFFER_VIEW, dt.float32, (param(1, 16),), ViewArg(2, 8))
@@ -234,7 +243,8 @@ def test_S150_offsets_count_in_elements_of_the_base():
     assert plan.output_buffer().copyout().tobytes() == bytes(range(8, 16))
 
 
-def test_S151_a_view_that_does_not_fit_says_what_it_wanted():
+@pytest.mark.row("S151")
+def test_a_view_that_does_not_fit_says_what_it_wanted():
     base, view = memory(16), memory()
     graph = sink(after(view, call(view_body(4, 14), view, base)))
     given = Buffer.from_numpy(np.zeros(16, np.float32))
@@ -249,14 +259,16 @@ def test_S151_a_view_that_does_not_fit_says_what_it_wanted():
         assert text in str(error.value)
 
 
-def test_Q8_a_view_without_a_base_is_an_error_that_names_it():
+@pytest.mark.row("Q8")
+def test_a_view_without_a_base_is_an_error_that_names_it():
     view = memory()
     lonely = call(view_body(4, 0), view)
     with pytest.raises(GraphError, match=f"call {lonely.sn} needs a view and its base, got 1"):
         prepare_plan(create_schedule(sink(after(view, lonely)), {}))
 
 
-def test_S147_alias_ids_reach_the_plan():
+@pytest.mark.row("S147")
+def test_alias_ids_reach_the_plan():
     source, between, out = memory(), memory(), memory()
     placed = after(between, call(plus(1), between, source))
     plan = prepare_plan(create_schedule(sink(after(out, call(plus(2), out, placed))), {}))
@@ -266,7 +278,8 @@ def test_S147_alias_ids_reach_the_plan():
     assert {placed.sn, between.sn, source.sn, out.sn} == set(released)
 
 
-def test_S148_an_end_around_an_effect_is_the_effect():
+@pytest.mark.row("S148")
+def test_an_end_around_an_effect_is_the_effect():
     counter = loop(2)
     copy, view = copy_body(), view_body(4, 0)
     custom = make(O.CUSTOM_FUNCTION, dt.float32, (param(1),), CustomArg("k", (), (4,)))
@@ -284,7 +297,8 @@ def test_S148_an_end_around_an_effect_is_the_effect():
     assert numbers(plan.output_buffer()) == [1, 2, 3, 4]
 
 
-def test_S149_a_copy_compiles_nothing():
+@pytest.mark.row("S149")
+def test_a_copy_compiles_nothing():
     before = kernels.info()
     source, out = memory(), memory(device="CPU:1")
     graph = sink(after(out, call(copy_body("CPU:1"), out, source)))
@@ -295,7 +309,8 @@ def test_S149_a_copy_compiles_nothing():
     assert plan.output_buffer().device == "CPU:1" and numbers(plan.output_buffer()) == [1, 2, 3, 4]
 
 
-def test_S152_custom_functions_get_all_values_of_their_item():
+@pytest.mark.row("S152")
+def test_custom_functions_get_all_values_of_their_item():
     seen = []
 
     def note(buffers, attrs, values):
@@ -325,7 +340,8 @@ def test_S152_custom_functions_get_all_values_of_their_item():
         unregister_custom_function("note S152")
 
 
-def test_Q17_custom_functions_in_a_lazy_graph():
+@pytest.mark.row("Q17")
+def test_custom_functions_in_a_lazy_graph():
     def swap(buffers, attrs, values):
         buffers[0].numpy()[:] = buffers[1].numpy()[::-1] * attrs[0]
 
@@ -352,7 +368,8 @@ def cached(kernel, device="CPU", config=None):
     return found, kernels.info().misses - before.misses
 
 
-def test_S154_the_key_of_optimised_kernels():
+@pytest.mark.row("S154")
+def test_the_key_of_optimised_kernels():
     kernel = fresh_kernel(154)
     one, missed = cached(kernel)
     assert missed == 1
@@ -375,7 +392,8 @@ def test_S154_the_key_of_optimised_kernels():
         assert cached(kernel, config=PrepareConfig())[1] == 1, "what changes code is in the key"
 
 
-def test_S155_first_in_first_out_with_a_limit_from_the_environment(monkeypatch):
+@pytest.mark.row("S155")
+def test_first_in_first_out_with_a_limit_from_the_environment(monkeypatch):
     caches.clear_kernel_cache()
     with knobs.scope(OPT_CACHE_MAX=3):
         bodies = [fresh_kernel(155) for _ in range(4)]
@@ -394,14 +412,16 @@ def test_S155_first_in_first_out_with_a_limit_from_the_environment(monkeypatch):
     knobs.refresh()
 
 
-def test_S156_strategies_make_different_code():
+@pytest.mark.row("S156")
+def test_strategies_make_different_code():
     kernel = fresh_kernel(156)
     fast = compiled_kernels([kernel], "CPU", PrepareConfig())[kernel]
     plain = compiled_kernels([kernel], "CPU", PrepareConfig(OptimizerConfig(Strategy.NONE)))[kernel]
     assert "<4 x float>" in fast.source and "x float>" not in plain.source
 
 
-def test_S157_the_name_is_that_of_the_body():
+@pytest.mark.row("S157")
+def test_the_name_is_that_of_the_body():
     found = (Tensor(data(6, 7)) @ Tensor(data(7, 5))).prepare().prepared_kernels()[0]
     assert found.kernel.entry_point == "matmul_6x5_7"
     assert "define void @matmul_6x5_7_" in found.kernel.source
@@ -452,7 +472,8 @@ class Spy:
         return PrepareConfig(device_resolver=lambda name: self.as_device)
 
 
-def test_S157_S158_a_renderer_may_take_apart_what_it_lacks():
+@pytest.mark.row("S157", "S158")
+def test_a_renderer_may_take_apart_what_it_lacks():
     rules = compile_rules([rule("no NEG", (O.NEG, "x"), (O.MUL, "x", -1.0))], "no NEG")
     spy = Spy(rules=rules)
     kernel = body(B.unary(O.NEG, param(1)))
@@ -463,7 +484,8 @@ def test_S157_S158_a_renderer_may_take_apart_what_it_lacks():
     assert found.entry_point.startswith("neg"), "the name is read before the kernel changes"
 
 
-def test_S159_programs_are_compiled_once():
+@pytest.mark.row("S159")
+def test_programs_are_compiled_once():
     spy = Spy()
     kernel = fresh_kernel(159)
     one = compiled_kernels([kernel], "SPY", spy.config)[kernel]
@@ -476,7 +498,8 @@ def test_S159_programs_are_compiled_once():
     assert program_key(first) != program_key(program_of(kernel, "CPU", "name"))
 
 
-def test_S160_the_compiled_record():
+@pytest.mark.row("S160")
+def test_the_compiled_record():
     found = (Tensor(data(4)) + 160).prepare().prepared_kernels()[0].kernel
     assert found.device == "CPU" and "define void" in found.source and callable(found.program)
     assert found.var_names == () and found.globals == (0, 1)
@@ -495,13 +518,15 @@ def item_with(count):
     return item
 
 
-def test_S161_T15_Q1_arguments_follow_the_slots_of_the_kernel():
+@pytest.mark.row("S161", "T15", "Q1")
+def test_arguments_follow_the_slots_of_the_kernel():
     item = item_with(2)
     assert bind_arguments(item, [11, 10], [1, 0]) == [10, 11]
     assert bind_arguments(item_with(4), [5, 6, 7, 8], [0, 3]) == [5, 8]
 
 
-def test_S161_arguments_that_were_optimised_away_are_not_passed():
+@pytest.mark.row("S161")
+def test_arguments_that_were_optimised_away_are_not_passed():
     source, unused, out = memory(), memory(), memory()
     kernel = body(B.binary(O.ADD, param(2), const(1.0, dt.float32)))  # slot 1 is not used
     graph = sink(after(out, call(kernel, out, unused, source)))
@@ -512,7 +537,8 @@ def test_S161_arguments_that_were_optimised_away_are_not_passed():
     assert numbers(plan.output_buffer()) == [2, 3, 4, 5]
 
 
-def test_S162_a_slot_past_the_arguments():
+@pytest.mark.row("S162")
+def test_a_slot_past_the_arguments():
     item = item_with(2)
     with pytest.raises(GraphError) as error:
         bind_arguments(item, [0, 1], [0, 2])
@@ -523,7 +549,8 @@ def test_S162_a_slot_past_the_arguments():
         prepare_plan(create_schedule(graph, {}))
 
 
-def test_S163_an_item_without_a_plan_buffer():
+@pytest.mark.row("S163")
+def test_an_item_without_a_plan_buffer():
     item = item_with(3)
     places = {node: place for place, node in enumerate(item.buffer_ids)}
     assert resolve_buffer_indices(item, places) == [0, 1, 2]
@@ -534,7 +561,8 @@ def test_S163_an_item_without_a_plan_buffer():
     assert error.value.buffer == missing
 
 
-def test_S164_Q4_unbound_variables_start_at_their_minimum():
+@pytest.mark.row("S164", "Q4")
+def test_unbound_variables_start_at_their_minimum():
     out, source = memory(), memory()
     graph = sink(after(out, call(plus_variable("n", 5, 9), out, source)))
     given = {source.sn: held(source, 0, 0, 0, 0)}
@@ -546,13 +574,15 @@ def test_S164_Q4_unbound_variables_start_at_their_minimum():
     assert bound.prepared_kernels()[0].vals == [8]
 
 
-def test_S165_T14_output_positions():
+@pytest.mark.row("S165", "T14")
+def test_output_positions():
     assert output_positions([0, 1, 2], [2], 3) == [2]
     assert output_positions([2, 4, 7], [4, 7], 3) == [1, 2]
     assert output_positions([2, 4, 7], [7, 4, 7], 3) == [1, 2]
 
 
-def test_S166_T14_errors_of_output_metadata():
+@pytest.mark.row("S166", "T14")
+def test_errors_of_output_metadata():
     cases = [
         ([0], [0], 0, "zero buffers"),
         ([], [0], 2, "globals is empty"),
@@ -565,7 +595,8 @@ def test_S166_T14_errors_of_output_metadata():
             output_positions(slots, outs, count)
 
 
-def test_S166_the_error_names_kernel_and_metadata():
+@pytest.mark.row("S166")
+def test_the_error_names_kernel_and_metadata():
     class Broken(Spy):
         def render(self, ast, name=None):
             spec = super().render(ast, name)
@@ -581,7 +612,8 @@ def test_S166_the_error_names_kernel_and_metadata():
         assert text in str(error.value)
 
 
-def test_S167_only_loop_counters_are_fixed():
+@pytest.mark.row("S167")
+def test_only_loop_counters_are_fixed():
     state = memory()
     counter = loop(2)
     value = B.binary(
@@ -599,7 +631,8 @@ def test_S167_only_loop_counters_are_fixed():
     assert numbers(plan.output_buffer()) == [21.0 + 3.0] * 4, "i is not overridden, n is"
 
 
-def test_S168_outputs_follow_the_schedule():
+@pytest.mark.row("S168")
+def test_outputs_follow_the_schedule():
     source, first, second = memory(), memory(), memory()
     one, two = call(plus(1), first, source), call(plus(2), second, source)
     given = {source.sn: held(source, 0, 0, 0, 0)}
@@ -609,7 +642,8 @@ def test_S168_outputs_follow_the_schedule():
     assert plan.output_buffer_at(0) is plan.buffer(second.sn)
 
 
-def test_S169_outputs_without_buffers_and_no_outputs():
+@pytest.mark.row("S169")
+def test_outputs_without_buffers_and_no_outputs():
     source, out = memory(), memory()
     graph = sink(after(out, call(plus(1), out, source)))
     result = create_schedule(graph, {})
@@ -630,14 +664,16 @@ def cpu_program(name="kernel_of_a_test"):
     return program_of(kernel, "CPU", name)
 
 
-def test_S170_T17_only_programs_are_taken():
+@pytest.mark.row("S170", "T17")
+def test_only_programs_are_taken():
     with pytest.raises(GraphError, match="takes a PROGRAM, got SINK"):
         compile_program(plus(1), get_device("CPU"))
     with pytest.raises(GraphError, match="takes a PROGRAM, got BUFFER"):
         complete(memory(), get_device("CPU"))
 
 
-def test_S171_T17_every_stage_can_be_completed():
+@pytest.mark.row("S171", "T17")
+def test_every_stage_can_be_completed():
     cpu = get_device("CPU")
     stages = [cpu_program()]
     for target in (ProgramStage.LINEAR, ProgramStage.SOURCE, ProgramStage.BINARY):
@@ -657,7 +693,8 @@ def test_S171_T17_every_stage_can_be_completed():
     assert complete(stages[2], cpu, ProgramStage.LINEAR) is stages[2]
 
 
-def test_S171_the_linear_stage_is_one_list_with_loops_closed():
+@pytest.mark.row("S171")
+def test_the_linear_stage_is_one_list_with_loops_closed():
     linear = complete(cpu_program(), get_device("CPU"), ProgramStage.LINEAR).src[2]
     from svod.runtime.programs import flatten_loops, loops_of
 
@@ -671,7 +708,8 @@ def test_S171_the_linear_stage_is_one_list_with_loops_closed():
         loops_of([end(loop(3))])
 
 
-def test_T17_source_without_a_linear_form_is_malformed():
+@pytest.mark.row("T17")
+def test_source_without_a_linear_form_is_malformed():
     source = make(O.SOURCE, dt.void, (), "text")
     broken = make(O.PROGRAM, dt.void, (*cpu_program().src, source), ProgramMetadata())
     with pytest.raises(GraphError, match="malformed PROGRAM state: its stages are SINK, DEVICE, S"):
@@ -680,7 +718,8 @@ def test_T17_source_without_a_linear_form_is_malformed():
         stage_of(make(O.PROGRAM, dt.void, (plus(1),), None))
 
 
-def test_S172_errors_of_the_stages():
+@pytest.mark.row("S172")
+def test_errors_of_the_stages():
     kernel = plus(172)
     program = program_of(kernel, "SPY", "entry_172")
     with pytest.raises(RenderError, match="could not render 'entry_172': no ink"):
@@ -700,7 +739,8 @@ def test_S172_errors_of_the_stages():
         compile_program(wrong, spy.as_device)
 
 
-def test_S172_a_program_that_breaks_while_compiling(monkeypatch):
+@pytest.mark.row("S172")
+def test_a_program_that_breaks_while_compiling(monkeypatch):
     program = program_of(plus(173), "SPY", "entry_173")
     spy = Spy().as_device
 
@@ -714,14 +754,16 @@ def test_S172_a_program_that_breaks_while_compiling(monkeypatch):
         compile_program(program, spy)
 
 
-def test_S173_the_optimizer_knows_the_machine():
+@pytest.mark.row("S173")
+def test_the_optimizer_knows_the_machine():
     """There is no Apple AMX profile, so SVOD_AMX has no meaning here."""
     assert optimizer_machine("CPU") is host_machine()
     assert optimizer_machine("CPU:1") is host_machine()
     assert optimizer_machine("SOMETHING") is host_machine(), "anything else is a CPU"
 
 
-def test_S174_code_that_cannot_be_loaded():
+@pytest.mark.row("S174")
+def test_code_that_cannot_be_loaded():
     spy = Spy(load=OSError("no room"))
     kernel = fresh_kernel(174)
     with pytest.raises(CreateProgramError, match=r"SPY could not load .*: no room"):

@@ -57,7 +57,8 @@ def runs(monkeypatch):
 # -- realize -----------------------------------------------------------------------------------
 
 
-def test_S93_the_stages_by_name():
+@pytest.mark.row("S93")
+def test_the_stages_by_name():
     clear_schedule_cache()
     start = max([s.end_ns for s in spans()], default=0)
     x = Tensor(numbers(4, 5, seed=93))
@@ -66,7 +67,8 @@ def test_S93_the_stages_by_name():
     assert names.index("schedule") < names.index("rangeify") < names.index("build plan")
 
 
-def test_S94_a_realised_tensor_only_gets_its_buffer(runs):
+@pytest.mark.row("S94")
+def test_a_realised_tensor_only_gets_its_buffer(runs):
     x = Tensor(numbers(3))
     before = x.uop
     assert x.realize() is x
@@ -77,7 +79,8 @@ def test_S94_a_realised_tensor_only_gets_its_buffer(runs):
     assert x.uop is before and runs == []
 
 
-def test_S95_constants_get_a_real_buffer():
+@pytest.mark.row("S95")
+def test_constants_get_a_real_buffer():
     for tensor in (svod.full((2, 3), 7.0), svod.zeros(4), wrap(const(2.5, dt.float32), None)):
         expected = tensor.shape
         tensor.realize()
@@ -86,7 +89,8 @@ def test_S95_constants_get_a_real_buffer():
     assert svod.full((2, 3), 7.0).realize().tolist() == [[7.0] * 3] * 2
 
 
-def test_S96_no_elements_no_schedule(runs):
+@pytest.mark.row("S96")
+def test_no_elements_no_schedule(runs):
     before = schedules.info()
     x = Tensor(numbers(0, 3)) + 1
     x.realize()
@@ -94,7 +98,8 @@ def test_S96_no_elements_no_schedule(runs):
     assert runs == [] and schedules.info() == before
 
 
-def test_S97_inputs_survive_the_cleanup():
+@pytest.mark.row("S97")
+def test_inputs_survive_the_cleanup():
     a, b = Tensor(numbers(8)), Tensor(numbers(8, seed=1))
     held = [buffer_of(a.uop), buffer_of(b.uop)]
     total = (a * b + a).exp().realize()
@@ -104,14 +109,16 @@ def test_S97_inputs_survive_the_cleanup():
     assert np.allclose((a + b).numpy(), numbers(8) + numbers(8, seed=1))
 
 
-def test_S98_preparation_and_execution_are_told_apart(capfd):
+@pytest.mark.row("S98")
+def test_preparation_and_execution_are_told_apart(capfd):
     with knobs.scope(DEBUG=1):
         (Tensor(numbers(5)) * 3).realize()
     text = capfd.readouterr().err
     assert "prepared in" in text and "ran in" in text and " ms" in text
 
 
-def test_S99_every_live_tensor_follows():
+@pytest.mark.row("S99")
+def test_every_live_tensor_follows():
     x = Tensor(numbers(6))
     y = x * 2
     above = y + 1
@@ -125,7 +132,8 @@ def test_S99_every_live_tensor_follows():
     assert np.allclose(above.numpy(), numbers(6) * 2 + 1)
 
 
-def test_S99_an_identical_replacement_does_nothing():
+@pytest.mark.row("S99")
+def test_an_identical_replacement_does_nothing():
     from svod.tensor.registry import replace_nodes
 
     y = Tensor(numbers(3)) * 2
@@ -134,7 +142,8 @@ def test_S99_an_identical_replacement_does_nothing():
     assert y.uop is before
 
 
-def test_S100_cleanup_comes_after_the_substitution(monkeypatch):
+@pytest.mark.row("S100")
+def test_cleanup_comes_after_the_substitution(monkeypatch):
     from svod.tensor import registry
 
     alive = []
@@ -161,7 +170,8 @@ def test_S100_cleanup_comes_after_the_substitution(monkeypatch):
     assert plans[0]() is None, "and gone afterwards"
 
 
-def test_S101_realize_with_a_configuration():
+@pytest.mark.row("S101")
+def test_realize_with_a_configuration():
     x = Tensor(numbers(16, 16))
     plain = PrepareConfig(OptimizerConfig(Strategy.NONE))
     quick = x.exp().realize()
@@ -174,7 +184,8 @@ def test_S101_realize_with_a_configuration():
         (x * 4).realize(config=7)
 
 
-def test_S102_the_result_is_a_buffer_under_the_old_shape():
+@pytest.mark.row("S102")
+def test_the_result_is_a_buffer_under_the_old_shape():
     x = Tensor(numbers(4, 6), device="CPU:1")
     y = (x + 1).permute(1, 0).realize()
     base = buffer_node(y.uop)
@@ -183,7 +194,8 @@ def test_S102_the_result_is_a_buffer_under_the_old_shape():
     assert base.arg.buffer is buffer_of(y.uop) and base.arg.buffer.nbytes == 24 * 4
 
 
-def test_S102_a_run_time_shape_stays():
+@pytest.mark.row("S102")
+def test_a_run_time_shape_stays():
     n = svod.Variable("n", 1, 8)
     x = Tensor(numbers(8, 3))
     y = (x[: n.bind(5)] * 2).realize()
@@ -191,7 +203,8 @@ def test_S102_a_run_time_shape_stays():
     assert np.allclose(y.numpy(), numbers(8, 3)[:5] * 2)
 
 
-def test_S103_an_output_that_does_not_fit_is_a_shape_error():
+@pytest.mark.row("S103")
+def test_an_output_that_does_not_fit_is_a_shape_error():
     """Every tensor of ours has a known shape, so only the size of an output can be wrong."""
     x = Tensor(numbers(4))
     plan = (x + 1).prepare()
@@ -205,7 +218,8 @@ def test_S103_an_output_that_does_not_fit_is_a_shape_error():
 # -- prepare -----------------------------------------------------------------------------------
 
 
-def test_S104_prepare_takes_its_configuration_from_the_environment(monkeypatch):
+@pytest.mark.row("S104")
+def test_prepare_takes_its_configuration_from_the_environment(monkeypatch):
     monkeypatch.setenv("SVOD_MEMORY_PLANNER", "off")
     monkeypatch.setenv("SVOD_OPTIMIZE", "0")
     monkeypatch.setenv("SVOD_DISABLE_SCHEDULE_CACHE", "1")
@@ -223,7 +237,8 @@ def test_S104_prepare_takes_its_configuration_from_the_environment(monkeypatch):
     assert PrepareConfig.from_environment() == PrepareConfig()
 
 
-def test_S104_errors_of_preparing_are_typed():
+@pytest.mark.row("S104")
+def test_errors_of_preparing_are_typed():
     with pytest.raises(EmptySchedule):
         Tensor(numbers(3)).prepare()
     huge = B.full((1 << 40, 1 << 12), 1.0, dt.float32)
@@ -231,7 +246,8 @@ def test_S104_errors_of_preparing_are_typed():
         wrap(huge, "CPU").prepare()
 
 
-def test_S105_prepare_does_all_one_time_work(capfd):
+@pytest.mark.row("S105")
+def test_prepare_does_all_one_time_work(capfd):
     n = variable("n", 1, 9)
     x = Tensor(numbers(6))
     with knobs.scope(DEBUG=1):
@@ -245,7 +261,8 @@ def test_S105_prepare_does_all_one_time_work(capfd):
     assert np.allclose(y.numpy(), numbers(6) * 7) and n.arg.name in plan.variables
 
 
-def test_S106_a_prepared_tensor_points_at_its_output_at_once():
+@pytest.mark.row("S106")
+def test_a_prepared_tensor_points_at_its_output_at_once():
     x = Tensor(numbers(4))
     y = x + 1
     plan = y.prepare()
@@ -257,7 +274,8 @@ def test_S106_a_prepared_tensor_points_at_its_output_at_once():
 # -- batches -----------------------------------------------------------------------------------
 
 
-def test_S107_a_batch_shares_what_its_tensors_share():
+@pytest.mark.row("S107")
+def test_a_batch_shares_what_its_tensors_share():
     x = Tensor(numbers(32, 32))
     shared = (x @ x).contiguous()
     a, b = shared + 1, shared.sum()
@@ -269,13 +287,15 @@ def test_S107_a_batch_shares_what_its_tensors_share():
     assert np.allclose(d.numpy(), c.numpy().sum(), rtol=1e-5)
 
 
-def test_S108_a_batch_of_nothing_does_nothing(runs):
+@pytest.mark.row("S108")
+def test_a_batch_of_nothing_does_nothing(runs):
     realize_batch([])
     svod.realize()
     assert runs == []
 
 
-def test_S109_a_batch_prepares_what_is_there_and_wraps_constants():
+@pytest.mark.row("S109")
+def test_a_batch_prepares_what_is_there_and_wraps_constants():
     done = wrap(B.new_buffer(3, dt.float32, "CPU"), "CPU")
     constant = svod.full((2,), 4.0)
     lazy = Tensor(numbers(2)) + 1
@@ -284,7 +304,8 @@ def test_S109_a_batch_prepares_what_is_there_and_wraps_constants():
     assert constant.tolist() == [4.0, 4.0]
 
 
-def test_S110_only_pending_tensors_are_computed(runs):
+@pytest.mark.row("S110")
+def test_only_pending_tensors_are_computed(runs):
     done, none = Tensor(numbers(3)), Tensor(numbers(0)) * 2
     realize([done, none])
     assert runs == [], "nothing was pending"
@@ -293,7 +314,8 @@ def test_S110_only_pending_tensors_are_computed(runs):
     assert len(runs) == 1 and runs[0].num_outputs() == 1
 
 
-def test_S111_fewer_outputs_than_tensors_is_an_error(monkeypatch):
+@pytest.mark.row("S111")
+def test_fewer_outputs_than_tensors_is_an_error(monkeypatch):
     a, b = Tensor(numbers(3)) + 1, Tensor(numbers(3)) + 2
     monkeypatch.setattr(realizing.ExecutionPlan, "num_outputs", lambda self: 1)
     with pytest.raises(BatchOutputMismatch) as error:
@@ -301,7 +323,8 @@ def test_S111_fewer_outputs_than_tensors_is_an_error(monkeypatch):
     assert (error.value.expected, error.value.actual) == (2, 1)
 
 
-def test_S112_outputs_belong_to_tensors_by_position():
+@pytest.mark.row("S112")
+def test_outputs_belong_to_tensors_by_position():
     x = Tensor(numbers(2, 3))
     tensors = [x.sum(), x + 1, Tensor(numbers(5)), x.sum(0), x * 2]
     plan = prepare(tensors)
@@ -312,7 +335,8 @@ def test_S112_outputs_belong_to_tensors_by_position():
     assert np.allclose(tensors[4].numpy(), numbers(2, 3) * 2)
 
 
-def test_S113_one_replacement_for_a_whole_batch(monkeypatch):
+@pytest.mark.row("S113")
+def test_one_replacement_for_a_whole_batch(monkeypatch):
     from svod.tensor import registry
 
     seen = []
@@ -328,7 +352,8 @@ def test_S113_one_replacement_for_a_whole_batch(monkeypatch):
     assert np.allclose(x.numpy(), numbers(4)), "inputs are no intermediates"
 
 
-def test_S114_a_prepared_batch_is_read_after_a_run():
+@pytest.mark.row("S114")
+def test_a_prepared_batch_is_read_after_a_run():
     x = Tensor(numbers(4, 4))
     a, b = x.exp(), x.sum(1)
     plan = prepare_batch([a, b], config=PrepareConfig())
@@ -338,13 +363,15 @@ def test_S114_a_prepared_batch_is_read_after_a_run():
     assert np.allclose(b.numpy(), numbers(4, 4).sum(1), atol=1e-6)
 
 
-def test_S115_nothing_to_prepare_is_an_error():
+@pytest.mark.row("S115")
+def test_nothing_to_prepare_is_an_error():
     for tensors in ([], [Tensor(numbers(3))], [Tensor(numbers(0)) + 1]):
         with pytest.raises(EmptySchedule):
             prepare_batch(tensors)
 
 
-def test_S116_wiring_stops_at_the_last_output():
+@pytest.mark.row("S116")
+def test_wiring_stops_at_the_last_output():
     x = Tensor(numbers(4))
     plan = (x + 1).prepare()
     first, second = Tensor(numbers(4)) * 5, Tensor(numbers(4)) * 6
@@ -356,14 +383,16 @@ def test_S116_wiring_stops_at_the_last_output():
 # -- variables ---------------------------------------------------------------------------------
 
 
-def test_S117_bound_variables_are_values_not_loops():
+@pytest.mark.row("S117")
+def test_bound_variables_are_values_not_loops():
     x = Tensor(numbers(4))
     plan = scaled(x, "n", 1, 100, 12).prepare()
     assert len(plan.prepared_ops()) == 1 and plan.prepared_kernels()[0].vals == [12]
     assert plan.prepared_kernels()[0].fixedvars == {}
 
 
-def test_S118_two_values_of_one_variable_are_refused():
+@pytest.mark.row("S118")
+def test_two_values_of_one_variable_are_refused():
     x = Tensor(numbers(4))
     low, high = scaled(x, "n", 1, 100, 3), scaled(x, "n", 1, 100, 4)
     cases = [
@@ -385,7 +414,8 @@ def test_S118_two_values_of_one_variable_are_refused():
 # -- traps -------------------------------------------------------------------------------------
 
 
-def test_Q7_realize_wires_its_output_once(monkeypatch):
+@pytest.mark.row("Q7")
+def test_realize_wires_its_output_once(monkeypatch):
     wired = []
     wire = realizing.wire
     monkeypatch.setattr(realizing, "wire", lambda *args: (wired.append(args), wire(*args))[1])
@@ -393,7 +423,8 @@ def test_Q7_realize_wires_its_output_once(monkeypatch):
     assert len(wired) == 1
 
 
-def test_Q16_inputs_and_outputs_have_names():
+@pytest.mark.row("Q16")
+def test_inputs_and_outputs_have_names():
     x, w = Tensor(numbers(2, 3)), Tensor(numbers(3, 4, seed=1))
     plan = prepare([x @ w], inputs={"x": x, "w": w}, outputs=["y"])
     assert sorted(plan.inputs) == ["w", "x"] and list(plan.outputs) == ["y"]
@@ -402,7 +433,8 @@ def test_Q16_inputs_and_outputs_have_names():
     assert {p.name: p.shape for p in plan.ports}["x"] == (2, 3)
 
 
-def test_Q16_unnamed_inputs_are_numbered_by_creation():
+@pytest.mark.row("Q16")
+def test_unnamed_inputs_are_numbered_by_creation():
     a, b, c = (Tensor(numbers(3, seed=s)) for s in range(3))
     plan = prepare([c + a * b], inputs={"middle": b})
     assert list(plan.inputs) == ["input0", "middle", "input1"]
@@ -410,7 +442,8 @@ def test_Q16_unnamed_inputs_are_numbered_by_creation():
     assert plan.inputs["input1"] is buffer_of(c.uop) and list(plan.outputs) == ["output0"]
 
 
-def test_Q16_input_tensors_stay_wired_to_the_plan():
+@pytest.mark.row("Q16")
+def test_input_tensors_stay_wired_to_the_plan():
     x = Tensor(numbers(3))
     y = x * 2
     plan = y.prepare()
@@ -420,7 +453,8 @@ def test_Q16_input_tensors_stay_wired_to_the_plan():
     assert plan.buffer(buffer_node(x.uop).sn) is buffer_of(x.uop)
 
 
-def test_Q16_names_that_make_no_sense_are_refused():
+@pytest.mark.row("Q16")
+def test_names_that_make_no_sense_are_refused():
     x, other = Tensor(numbers(3)), Tensor(numbers(3, seed=1))
     with pytest.raises(ConfigError, match="do not depend on the input 'z'"):
         prepare([x + 1], inputs={"z": other})

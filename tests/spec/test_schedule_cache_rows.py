@@ -72,7 +72,8 @@ def change(before):
 # -- the cache -------------------------------------------------------------------------------
 
 
-def test_S119_the_cache_can_be_turned_off_per_call(clean):
+@pytest.mark.row("S119")
+def test_the_cache_can_be_turned_off_per_call(clean):
     x = Tensor(numbers(4))
     before = schedules.info()
     (x * 119).realize(config=PrepareConfig(disable_schedule_cache=True))
@@ -81,7 +82,8 @@ def test_S119_the_cache_can_be_turned_off_per_call(clean):
     assert change(before) == (0, 1) and len(schedules) == 1
 
 
-def test_S119_the_environment_turns_it_off_for_the_process():
+@pytest.mark.row("S119")
+def test_the_environment_turns_it_off_for_the_process():
     code = (
         "import svod; from svod.schedule.schedule import schedules\n"
         "(svod.Tensor([1.0]) + 1).realize(); (svod.Tensor([1.0]) + 1).realize()\n"
@@ -99,7 +101,8 @@ def test_S119_the_environment_turns_it_off_for_the_process():
         assert found.stdout.strip() == expected, found.stderr
 
 
-def test_S120_the_key_is_structure_and_compiler(clean):
+@pytest.mark.row("S120")
+def test_the_key_is_structure_and_compiler(clean):
     before = schedules.info()
     for seed in range(3):
         (Tensor(numbers(5, seed=seed)) * 120).realize()
@@ -115,7 +118,8 @@ def test_S120_the_key_is_structure_and_compiler(clean):
     )
 
 
-def test_Q11_S120_caches_are_bounded_and_counted(monkeypatch, clean):
+@pytest.mark.row("Q11", "S120")
+def test_caches_are_bounded_and_counted(monkeypatch, clean):
     monkeypatch.setattr(scheduling, "CACHE_ENTRIES", 3)
     for size in range(1, 8):
         (Tensor(numbers(size)) * 11).realize()
@@ -129,7 +133,8 @@ def test_Q11_S120_caches_are_bounded_and_counted(monkeypatch, clean):
     assert cache_statistics()["schedules"].hits == found["schedules"].hits + 1
 
 
-def test_Q11_first_in_first_out():
+@pytest.mark.row("Q11")
+def test_first_in_first_out():
     cache: Cache[int, str] = Cache("a test", lambda: 2)
     assert [cache.insert(n, str(n)) for n in (1, 2)] == ["1", "2"]
     assert cache.insert(1, "other") == "1", "the first value stays"
@@ -141,7 +146,8 @@ def test_Q11_first_in_first_out():
 # -- normalisation ---------------------------------------------------------------------------
 
 
-def test_S121_buffers_become_numbered_placeholders():
+@pytest.mark.row("S121")
+def test_buffers_become_numbered_placeholders():
     first, second = buffer(4), buffer(4, "CPU:1")
     value = B.binary(O.ADD, B.binary(O.MUL, second, second), first)
     found = normalization(sink(value))
@@ -152,7 +158,8 @@ def test_S121_buffers_become_numbered_placeholders():
     assert not any(n.op == O.BUFFER for n in found.sink.toposort())
 
 
-def test_S121_slots_depend_on_structure_alone():
+@pytest.mark.row("S121")
+def test_slots_depend_on_structure_alone():
     def graph(swap):
         pair = [buffer(), buffer()]
         a, b = pair[::-1] if swap else pair  # which of the two is older must not matter
@@ -161,7 +168,8 @@ def test_S121_slots_depend_on_structure_alone():
     assert graph(False) is graph(True)
 
 
-def test_S122_Q14_views_become_placeholders_on_their_own_device():
+@pytest.mark.row("S122", "Q14")
+def test_views_become_placeholders_on_their_own_device():
     base = buffer(16, "CPU:1")
     view = make(O.BUFFER_VIEW, dt.float32, (base,), ViewArg(4, 8))
     found = normalization(sink(B.unary(O.NEG, view)))
@@ -170,14 +178,16 @@ def test_S122_Q14_views_become_placeholders_on_their_own_device():
     assert found.parameters == (view,) and found.buffers == (base,)
 
 
-def test_S122_a_view_is_read_where_it_lies():
+@pytest.mark.row("S122")
+def test_a_view_is_read_where_it_lies():
     whole = Buffer.from_numpy(np.arange(16, dtype=np.float32))
     base = B.new_buffer(16, dt.float32, "CPU", whole)
     view = make(O.BUFFER_VIEW, dt.float32, (base,), ViewArg(4, 8))
     assert (wrap(view, "CPU") * 10).tolist() == [80, 90, 100, 110]
 
 
-def test_S123_bound_variables_become_placeholders_and_values():
+@pytest.mark.row("S123")
+def test_bound_variables_become_placeholders_and_values():
     n = variable("n", 1, 9)
     found = normalization(sink(timesvar(buffer(), n.bind(4))))
     marks = [p for p in placeholders(found.sink) if p.arg.shape == (0,)]
@@ -190,7 +200,8 @@ def test_S123_bound_variables_become_placeholders_and_values():
     assert renamed.sink is not found.sink, "another variable is another schedule"
 
 
-def test_S123_values_in_shapes_are_taken_out_as_well():
+@pytest.mark.row("S123")
+def test_values_in_shapes_are_taken_out_as_well():
     x = buffer(8)
     n = variable("n", 1, 8)
 
@@ -204,7 +215,8 @@ def test_S123_values_in_shapes_are_taken_out_as_well():
     assert one.values == {"n": 3} and two.values == {"n": 5}
 
 
-def test_S124_placeholders_and_kernel_arguments_stay_apart():
+@pytest.mark.row("S124")
+def test_placeholders_and_kernel_arguments_stay_apart():
     schedule = pre_schedule(normalization(sink(B.unary(O.NEG, buffer()))), "CPU", cached=False)
     (item,) = schedule.items
     assert [is_placeholder(a) for a in item.arguments] == [False, True]
@@ -212,7 +224,8 @@ def test_S124_placeholders_and_kernel_arguments_stay_apart():
     assert inside and not any(is_placeholder(n) for n in inside)
 
 
-def test_S125_a_conflict_is_reported_once_with_both_values():
+@pytest.mark.row("S125")
+def test_a_conflict_is_reported_once_with_both_values():
     n = variable("n", 1, 9)
     x = buffer()
     values = [timesvar(x, n.bind(v)) for v in (2, 5, 8)]
@@ -225,7 +238,8 @@ def test_S125_a_conflict_is_reported_once_with_both_values():
         normalization(sink(values[0], shape))
 
 
-def test_S117_S125_values_by_name():
+@pytest.mark.row("S117", "S125")
+def test_values_by_name():
     n, m = variable("n", 1, 9), variable("m", 0, 3)
     graph = timesvar(timesvar(buffer(), n.bind(4)), m.bind(2))
     assert bound_values([graph]) == {"n": 4, "m": 2}
@@ -233,7 +247,8 @@ def test_S117_S125_values_by_name():
         bound_values([graph, timesvar(buffer(), n.bind(5))])
 
 
-def test_S126_standing_alone_identities_become_slots():
+@pytest.mark.row("S126")
+def test_standing_alone_identities_become_slots():
     one, two = (make(O.UNIQUE, dt.void, (), number) for number in (71, 72))
     root = make(O.SINK, dt.void, (B.contiguous(buffer()), two, one))
     found = normalization(root)
@@ -244,7 +259,8 @@ def test_S126_standing_alone_identities_become_slots():
     assert normalization(other).sink is found.sink
 
 
-def test_S127_parameter_buffers_are_sorted_and_listed_once():
+@pytest.mark.row("S127")
+def test_parameter_buffers_are_sorted_and_listed_once():
     first, second, third = buffer(), buffer(), buffer(16)
     view = make(O.BUFFER_VIEW, dt.float32, (third,), ViewArg(4, 0))
     value = B.binary(O.ADD, B.binary(O.ADD, view, second), B.binary(O.ADD, first, second))
@@ -254,7 +270,8 @@ def test_S127_parameter_buffers_are_sorted_and_listed_once():
 # -- miss and hit ----------------------------------------------------------------------------
 
 
-def test_S128_scheduling_sees_variables_but_no_values_and_no_buffers():
+@pytest.mark.row("S128")
+def test_scheduling_sees_variables_but_no_values_and_no_buffers():
     n = variable("n", 1, 9)
     found = normalization(sink(timesvar(buffer(), n.bind(4))))
     root = restore_variables(found)
@@ -264,7 +281,8 @@ def test_S128_scheduling_sees_variables_but_no_values_and_no_buffers():
     assert n in item.body.toposort() and [v.name for v in item.variables] == ["n"]
 
 
-def test_S129_a_miss_is_scheduled_and_kept(clean):
+@pytest.mark.row("S129")
+def test_a_miss_is_scheduled_and_kept(clean):
     found = normalization(sink(B.unary(O.EXP, buffer())))
     made = pre_schedule(found, "CPU")
     assert len(made.items) == 1 and made.items[0].body.op == O.SINK
@@ -276,7 +294,8 @@ def two_kernels(device="CPU"):
     return x, normalization(sink(B.unary(O.NEG, B.contiguous(B.unary(O.EXP, x)))))
 
 
-def test_S130_restoring_attaches_this_calls_buffers():
+@pytest.mark.row("S130")
+def test_restoring_attaches_this_calls_buffers():
     _, one = two_kernels()
     other, two = two_kernels()
     schedule = pre_schedule(one, "CPU")
@@ -290,7 +309,8 @@ def test_S130_restoring_attaches_this_calls_buffers():
     assert not any(is_placeholder(n) for i in mine.items for n in i.body.toposort())
 
 
-def test_S131_restore_rules():
+@pytest.mark.row("S131")
+def test_restore_rules():
     x, found = two_kernels()
     local = make(O.LUNIQUE, dt.void, (), 0)
     fresh = make(O.BUFFER, dt.float32, (local, B.device("CPU:1")), BufferArg(7))
@@ -308,7 +328,8 @@ def test_S131_restore_rules():
     assert restore((second,), nested) == (x,), "what stands behind a placeholder is restored too"
 
 
-def test_S132_all_lists_are_restored_together():
+@pytest.mark.row("S132")
+def test_all_lists_are_restored_together():
     _, found = two_kernels()
     schedule = pre_schedule(found, "CPU", cached=False)
     mine = restored(schedule, found)
@@ -317,7 +338,8 @@ def test_S132_all_lists_are_restored_together():
     assert mine.outputs[0] is second.arguments[0]
 
 
-def test_S133_T16_the_cached_schedule_is_never_changed(clean):
+@pytest.mark.row("S133", "T16")
+def test_the_cached_schedule_is_never_changed(clean):
     _, found = two_kernels()
     schedule = pre_schedule(found, "CPU")
     before = replace(schedule)
@@ -336,7 +358,8 @@ def test_S133_T16_the_cached_schedule_is_never_changed(clean):
     assert local == set(), "each call has intermediates of its own"
 
 
-def test_S133_two_graphs_of_one_schedule_do_not_mix():
+@pytest.mark.row("S133")
+def test_two_graphs_of_one_schedule_do_not_mix():
     """Breaking the restoration on purpose (returning the cached schedule) fails here."""
     results = []
     tensors = []
@@ -353,7 +376,8 @@ def test_S133_two_graphs_of_one_schedule_do_not_mix():
         assert np.allclose(tensor.numpy(), expected, atol=1e-5)
 
 
-def test_S134_S136_input_buffers_come_from_the_nodes():
+@pytest.mark.row("S134", "S136")
+def test_input_buffers_come_from_the_nodes():
     a, b = Tensor(numbers(4)), Tensor(numbers(4, seed=1))
     found = normalization(sink((a + b).uop))
     held = input_buffers(found.parameters)
@@ -365,7 +389,8 @@ def test_S134_S136_input_buffers_come_from_the_nodes():
     assert list(held) == [empty.sn] and held[empty.sn] is empty.arg.buffer
 
 
-def test_S135_without_the_cache_the_result_is_the_same():
+@pytest.mark.row("S135")
+def test_without_the_cache_the_result_is_the_same():
     x = Tensor(numbers(8, 8))
     n = svod.Variable("n", 1, 8)
 
@@ -379,7 +404,8 @@ def test_S135_without_the_cache_the_result_is_the_same():
     assert np.array_equal(cached, again) and np.array_equal(cached, third)
 
 
-def test_S137_the_compiler_is_of_the_first_device_that_computes(tmp_path):
+@pytest.mark.row("S137")
+def test_the_compiler_is_of_the_first_device_that_computes(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(bytes(16))
     asked = []

@@ -63,7 +63,8 @@ def store():
 # -- dependencies ----------------------------------------------------------------------------
 
 
-def test_S200_an_argument_is_followed_to_a_buffer_or_an_order():
+@pytest.mark.row("S200")
+def test_an_argument_is_followed_to_a_buffer_or_an_order():
     buffer = memory()
     placed = after(buffer, call(plus(1), buffer, memory()))
     marked = make(O.PARAM, dt.float32, (B.device("CPU"),), ParamArg(0, (4,)))
@@ -75,7 +76,8 @@ def test_S200_an_argument_is_followed_to_a_buffer_or_an_order():
     assert canonical_source(B.cast(leaf, dt.float64)) is leaf
 
 
-def test_S201_the_primary_buffer_of_a_source():
+@pytest.mark.row("S201")
+def test_the_primary_buffer_of_a_source():
     first, second = memory(), memory(device="CPU:1")
     placed = after(second, call(plus(1), second, memory()))
     shards = stack(first, placed)
@@ -89,7 +91,8 @@ def test_S201_the_primary_buffer_of_a_source():
     assert primary_buffer(select(shards, 0)) is first
 
 
-def test_S202_what_an_after_may_wait_for():
+@pytest.mark.row("S202")
+def test_what_an_after_may_wait_for():
     buffer = memory()
     one = call(plus(1), buffer, memory())
     two = call(plus(2), buffer, memory())
@@ -103,7 +106,8 @@ def test_S202_what_an_after_may_wait_for():
     assert calls == [one] and afters == [nested]
 
 
-def test_S203_what_an_after_must_not_wait_for():
+@pytest.mark.row("S203")
+def test_what_an_after_must_not_wait_for():
     buffer = memory()
     with pytest.raises(GraphError, match="END must wrap CALL, got STORE"):
         split_after(after(buffer, end(store(), loop(2))))
@@ -113,7 +117,8 @@ def test_S203_what_an_after_must_not_wait_for():
         split_after(buffer)
 
 
-def test_S204_source_dependencies_go_through_orders_and_shards():
+@pytest.mark.row("S204")
+def test_source_dependencies_go_through_orders_and_shards():
     buffer, other = memory(), memory(device="CPU:1")
     one = call(plus(1), buffer, memory())
     two = call(plus(2), other, memory())
@@ -127,12 +132,14 @@ def test_S204_source_dependencies_go_through_orders_and_shards():
         assert source_calls(plain) == []
 
 
-def test_S205_an_argument_that_is_no_memory_is_refused():
+@pytest.mark.row("S205")
+def test_an_argument_that_is_no_memory_is_refused():
     with pytest.raises(GraphError, match=r"must resolve to AFTER/BUFFER/PARAM.*got CONST"):
         source_calls(const(1.0, dt.float32))
 
 
-def test_S206_edges_come_from_a_calls_own_arguments():
+@pytest.mark.row("S206")
+def test_edges_come_from_a_calls_own_arguments():
     source, shared, out = memory(), memory(), memory()
     writer = call(plus(1), shared, source)
     unordered = call(plus(2), shared, source)  # writes the same buffer, nobody waits for it
@@ -142,7 +149,8 @@ def test_S206_edges_come_from_a_calls_own_arguments():
     assert call_dependencies(calls, order) == [set(), set(), {0}]
 
 
-def test_S206_an_edge_to_itself_is_dropped():
+@pytest.mark.row("S206")
+def test_an_edge_to_itself_is_dropped():
     buffer = memory()
     one = call(plus(1), buffer, memory())
     assert call_dependencies([one], [one]) == [set()]
@@ -151,7 +159,8 @@ def test_S206_an_edge_to_itself_is_dropped():
     assert call_dependencies([one, two], walk_calls(sink(two))) == [set(), {0}]
 
 
-def test_S207_an_after_orders_calls_that_share_no_buffer():
+@pytest.mark.row("S207")
+def test_an_after_orders_calls_that_share_no_buffer():
     first, second = memory(), memory()
     one = call(plus(1), first, memory())
     two = call(plus(2), second, memory())
@@ -163,7 +172,8 @@ def test_S207_an_after_orders_calls_that_share_no_buffer():
     assert schedule.items[1].dependencies == (one.sn,)
 
 
-def test_S208_unknown_calls_are_refused():
+@pytest.mark.row("S208")
+def test_unknown_calls_are_refused():
     first, second = memory(), memory()
     one = call(plus(1), first, memory())
     two = call(plus(2), second, after(first, one))
@@ -185,7 +195,8 @@ def counted(name="i", size=3, number=0):
     return sink(after(state, end(step, counter))), state, step, counter
 
 
-def test_S209_a_range_is_a_schedule_loop_where_an_end_closes_a_call():
+@pytest.mark.row("S209")
+def test_a_range_is_a_schedule_loop_where_an_end_closes_a_call():
     graph, _, step, counter = counted()
     found = scheduled_ranges(walk_calls(graph))
     assert list(found) == [counter] and found[counter].src[0] is step
@@ -193,7 +204,8 @@ def test_S209_a_range_is_a_schedule_loop_where_an_end_closes_a_call():
     assert scheduled_ranges(walk_calls(sink(call(plus(1), memory(), bind("j", lone))))) == {}
 
 
-def test_S210_only_counters_of_schedule_loops_are_bound():
+@pytest.mark.row("S210")
+def test_only_counters_of_schedule_loops_are_bound():
     counter, other = loop(3), loop(5, 9)
     step = call(
         plus_variable(), memory(), memory(), bind("i", counter), bind("j", other), bind("n", 7)
@@ -202,7 +214,8 @@ def test_S210_only_counters_of_schedule_loops_are_bound():
     assert found == (BoundRangeRef("i", counter),)
 
 
-def test_S211_errors_of_bound_arguments():
+@pytest.mark.row("S211")
+def test_errors_of_bound_arguments():
     broken = make(O.BIND, dt.index, (const(1, dt.index), loop(3)))
     with pytest.raises(GraphError, match="BIND source must wrap DEFINE_VAR, got CONST"):
         bound_ranges(call(plus(1), memory(), broken), {})
@@ -210,7 +223,8 @@ def test_S211_errors_of_bound_arguments():
         bound_ranges(memory(), {})
 
 
-def test_S212_the_control_stream_does_not_enter_bodies():
+@pytest.mark.row("S212")
+def test_the_control_stream_does_not_enter_bodies():
     graph, _, step, counter = counted()
     order = walk_calls(graph)
     assert not any(node.op == O.STORE for node in order)
@@ -219,7 +233,8 @@ def test_S212_the_control_stream_does_not_enter_bodies():
     assert stream == [RangeOp(counter), CallOp(step.sn), EndOp(counter, step.sn)]
 
 
-def test_S212_what_does_not_need_the_counter_runs_before_the_loop():
+@pytest.mark.row("S212")
+def test_what_does_not_need_the_counter_runs_before_the_loop():
     setup, state = memory(), memory()
     counter = loop(3)
     first = call(plus(1), setup, memory())
@@ -232,7 +247,8 @@ def test_S212_what_does_not_need_the_counter_runs_before_the_loop():
     assert ids == [first.sn] + 3 * [one.sn, two.sn]
 
 
-def test_S213_an_end_closes_one_range_and_a_stream_is_not_empty():
+@pytest.mark.row("S213")
+def test_an_end_closes_one_range_and_a_stream_is_not_empty():
     step = call(plus(1), memory(), memory())
     double = end(step, loop(2, 0), loop(3, 1))
     with pytest.raises(GraphError, match="at most one wrapper range, got 2"):
@@ -241,7 +257,8 @@ def test_S213_an_end_closes_one_range_and_a_stream_is_not_empty():
         control_stream([], [], [])
 
 
-def test_S214_streams_are_checked_before_they_run():
+@pytest.mark.row("S214")
+def test_streams_are_checked_before_they_run():
     _, _, step, counter = counted()
     item = create_pre_schedule(counted()[0]).items[0]
     with pytest.raises(GraphError, match=f"range {counter.sn} is missing its END"):
@@ -252,7 +269,8 @@ def test_S214_streams_are_checked_before_they_run():
     assert all(text in str(error.value) for text in wanted)
 
 
-def test_S215_S216_counters_run_from_the_first_to_the_last_value():
+@pytest.mark.row("S215", "S216")
+def test_counters_run_from_the_first_to_the_last_value():
     graph, _, step, _ = counted(size=4)
     schedule = create_pre_schedule(graph)
     assert [i.call for i in schedule.invocations] == [step.sn] * 4
@@ -260,7 +278,8 @@ def test_S215_S216_counters_run_from_the_first_to_the_last_value():
     assert len(schedule.items) == 1, "a call is one item, however often it runs"
 
 
-def test_S216_loops_nest_and_hold_several_calls():
+@pytest.mark.row("S216")
+def test_loops_nest_and_hold_several_calls():
     inner_state, outer_state = memory(), memory()
     outer, inner = loop(2, 0), loop(3, 1)
     prepare_row = call(plus_variable("o", slot=0), inner_state, bind("o", outer))
@@ -285,7 +304,8 @@ def test_S216_loops_nest_and_hold_several_calls():
     assert numbers(plan.output_buffer()) == [10.0] * 4
 
 
-def test_S216_a_loop_reads_what_its_last_turn_wrote():
+@pytest.mark.row("S216")
+def test_a_loop_reads_what_its_last_turn_wrote():
     state, scratch = memory(), memory()
     counter = loop(5)
     doubled = call(body(B.binary(O.ADD, param(1), param(1))), scratch, state, bind("i", counter))
@@ -299,7 +319,8 @@ def test_S216_a_loop_reads_what_its_last_turn_wrote():
     assert numbers(plan.output_buffer()) == expected
 
 
-def test_S216_a_loop_overwrites_only_what_was_read():
+@pytest.mark.row("S216")
+def test_a_loop_overwrites_only_what_was_read():
     slow = [memory() for _ in range(4)]  # makes the reader wait for a long chain
     late = slow[0]
     for target in slow[1:]:
@@ -317,7 +338,8 @@ def test_S216_a_loop_overwrites_only_what_was_read():
     assert numbers(plan.output_buffer()) == [0 + 1 + 2 + 3 + 4 * 3.0] * 4
 
 
-def test_S217_errors_of_the_interpreter():
+@pytest.mark.row("S217")
+def test_errors_of_the_interpreter():
     _, _, step, counter = counted()
     item = create_pre_schedule(counted()[0]).items[0]
     bound = item.bound_ranges[0].range
@@ -334,7 +356,8 @@ def test_S217_errors_of_the_interpreter():
         unroll([*whole, EndOp(bound, item.id)], [item])
 
 
-def test_S218_loop_bounds_are_numbers():
+@pytest.mark.row("S218")
+def test_loop_bounds_are_numbers():
     assert range_bounds(loop(4)) == (0, 3)
     with pytest.raises(GraphError, match="expected RANGE for schedule loop control, got BUFFER"):
         range_bounds(memory())
@@ -344,7 +367,8 @@ def test_S218_loop_bounds_are_numbers():
         range_bounds(loop(0))
 
 
-def test_S219_S220_the_records_of_loops():
+@pytest.mark.row("S219", "S220")
+def test_the_records_of_loops():
     graph, _, step, counter = counted(name="t", size=2)
     schedule = create_pre_schedule(graph)
     assert schedule.invocations[1] == KernelInvocation(step.sn, {"t": 1})
@@ -363,7 +387,8 @@ def chain():
     return sink(after(out, two)), source, between, out, one, two
 
 
-def test_S221_an_item_holds_a_call_and_no_buffers():
+@pytest.mark.row("S221")
+def test_an_item_holds_a_call_and_no_buffers():
     graph, source, between, out, one, _two = chain()
     first, second = create_pre_schedule(graph).items
     assert first.call is one and first.body is one.src[0] and first.id == one.sn
@@ -373,7 +398,8 @@ def test_S221_an_item_holds_a_call_and_no_buffers():
     assert not any(isinstance(a, Buffer) for a in first.arguments)
 
 
-def test_S222_a_pre_schedule_has_items_invocations_and_outputs():
+@pytest.mark.row("S222")
+def test_a_pre_schedule_has_items_invocations_and_outputs():
     _graph, _, between, out, one, two = chain()
     schedule = create_pre_schedule(sink(after(out, two), after(between, one)))
     assert [i.call for i in schedule.items] == [one, two]
@@ -381,7 +407,8 @@ def test_S222_a_pre_schedule_has_items_invocations_and_outputs():
     assert schedule.outputs == (out, between)
 
 
-def test_S223_S224_a_schedule_item_and_the_result():
+@pytest.mark.row("S223", "S224")
+def test_a_schedule_item_and_the_result():
     graph, source, between, out, one, two = chain()
     given = held(source, 1, 2, 3, 4)
     result = create_schedule(graph, {source.sn: given})
@@ -395,7 +422,8 @@ def test_S223_S224_a_schedule_item_and_the_result():
     assert result.output_ids == [out.sn]
 
 
-def test_S225_calls_are_sorted_producers_first_and_stable():
+@pytest.mark.row("S225")
+def test_calls_are_sorted_producers_first_and_stable():
     source = memory()
     outs = [memory() for _ in range(4)]
     a = call(plus(1), outs[0], source)
@@ -409,7 +437,8 @@ def test_S225_calls_are_sorted_producers_first_and_stable():
     assert schedule.items[3].dependencies == tuple(sorted([a.sn, b.sn]))
 
 
-def test_S226_no_calls_and_cycles_are_errors():
+@pytest.mark.row("S226")
+def test_no_calls_and_cycles_are_errors():
     with pytest.raises(NoKernelsFound):
         create_pre_schedule(sink(memory()))
     assert issubclass(NoKernelsFound, GraphError)
@@ -418,7 +447,8 @@ def test_S226_no_calls_and_cycles_are_errors():
         sort_calls([one, two], [{1}, {0}])
 
 
-def test_S227_outputs_are_the_buffers_of_the_roots():
+@pytest.mark.row("S227")
+def test_outputs_are_the_buffers_of_the_roots():
     _graph, _, _, out, _, two = chain()
     viewed = B.reshape(after(out, two), (2, 2))
     assert create_pre_schedule(sink(viewed)).outputs == (out,)
@@ -428,7 +458,8 @@ def test_S227_outputs_are_the_buffers_of_the_roots():
 # -- instantiation ---------------------------------------------------------------------------
 
 
-def test_S228_invocations_of_a_call_share_its_buffers():
+@pytest.mark.row("S228")
+def test_invocations_of_a_call_share_its_buffers():
     graph, state, *_ = counted(size=3)
     given = held(state, 0, 0, 0, 0)
     items = create_schedule(graph, {state.sn: given}).items
@@ -438,7 +469,8 @@ def test_S228_invocations_of_a_call_share_its_buffers():
     assert items[2].instance_dependencies == [1], "each turn waits for the one before"
 
 
-def test_S229_values_go_to_the_calls_that_mention_the_variable():
+@pytest.mark.row("S229")
+def test_values_go_to_the_calls_that_mention_the_variable():
     source, between, out = memory(), memory(), memory()
     one = call(plus_variable("n"), between, source, bind("n", 5))
     two = call(plus(1), out, after(between, one))
@@ -454,14 +486,16 @@ def test_S229_values_go_to_the_calls_that_mention_the_variable():
     assert item.fixedvars == {"n": 2}
 
 
-def test_S230_loop_counters_win_over_given_values():
+@pytest.mark.row("S230")
+def test_loop_counters_win_over_given_values():
     graph, state, *_ = counted(name="i", size=2)
     items = create_schedule(graph, {state.sn: held(state, 0, 0, 0, 0)}, {"i": 40}).items
     assert [i.fixedvars for i in items] == [{"i": 0}, {"i": 1}]
     assert all(i.loop_var_names == {"i"} for i in items)
 
 
-def test_S231_unknown_kernels_and_empty_schedules():
+@pytest.mark.row("S231")
+def test_unknown_kernels_and_empty_schedules():
     made = create_pre_schedule(chain()[0])
     wrong = PreSchedule(made.items, (KernelInvocation(12345),), made.outputs)
     with pytest.raises(GraphError, match="invocation of unknown kernel id 12345"):
@@ -470,7 +504,8 @@ def test_S231_unknown_kernels_and_empty_schedules():
         instantiate(PreSchedule((), (), made.outputs), {})
 
 
-def test_S232_create_schedule_is_both_steps():
+@pytest.mark.row("S232")
+def test_create_schedule_is_both_steps():
     graph, source, *_ = chain()
     given = {source.sn: held(source, 1, 2, 3, 4)}
     one, two = create_schedule(graph, given), instantiate(create_pre_schedule(graph), given)
@@ -480,7 +515,8 @@ def test_S232_create_schedule_is_both_steps():
     assert numbers(plan.output_buffer()) == [4.0, 5.0, 6.0, 7.0]
 
 
-def test_S233_intermediates_belong_to_one_schedule():
+@pytest.mark.row("S233")
+def test_intermediates_belong_to_one_schedule():
     graph, source, between, out, *_ = chain()
     schedule = create_pre_schedule(graph)
     given = {source.sn: held(source, 1, 2, 3, 4)}
@@ -490,7 +526,8 @@ def test_S233_intermediates_belong_to_one_schedule():
     assert list(given) == [source.sn], "what was passed in stays as it was"
 
 
-def test_S234_a_call_runs_where_its_first_known_buffer_is(tmp_path):
+@pytest.mark.row("S234")
+def test_a_call_runs_where_its_first_known_buffer_is(tmp_path):
     path = tmp_path / "weights.bin"
     path.write_bytes(bytes(16))
     disk, here, there = memory(device=f"DISK:{path}"), memory(), memory(device="CPU:1")
@@ -509,7 +546,8 @@ def test_S234_a_call_runs_where_its_first_known_buffer_is(tmp_path):
     assert device_of([]) == "CPU"
 
 
-def test_S235_the_buffer_of_an_after_must_exist():
+@pytest.mark.row("S235")
+def test_the_buffer_of_an_after_must_exist():
     missing = memory()
     ordered = after(missing, store())  # nobody made it and nobody gave it
     graph = sink(after(memory(), call(plus(1), memory(), ordered)))
@@ -521,7 +559,8 @@ def test_S235_the_buffer_of_an_after_must_exist():
     assert item.buffers[1] is given and item.buffer_ids[1] == missing.sn
 
 
-def test_S236_the_primary_shard_must_exist():
+@pytest.mark.row("S236")
+def test_the_primary_shard_must_exist():
     first, second, out = memory(), memory(device="CPU:1"), memory(device="CPU:1")
     shards = stack(first, second)
     graph = sink(after(out, call(plus(1), out, select(shards, 1))))
@@ -537,7 +576,8 @@ def test_S236_the_primary_shard_must_exist():
         create_pre_schedule(sink(after(out, call(plus(1), out, nothing))))
 
 
-def test_S237_local_memory_has_the_size_it_says():
+@pytest.mark.row("S237")
+def test_local_memory_has_the_size_it_says():
     out, source = memory(), memory(device="CPU:1")
     scratch = make(O.DEFINE_LOCAL, dt.float64, (), LocalArg(24, 0))
     graph = sink(after(out, call(plus(1), out, source, scratch)))
@@ -547,7 +587,8 @@ def test_S237_local_memory_has_the_size_it_says():
     assert (found.size, found.dtype, found.device) == (24, dt.float64, "CPU:1")
 
 
-def test_S238_local_memory_without_a_size_is_refused():
+@pytest.mark.row("S238")
+def test_local_memory_without_a_size_is_refused():
     out = memory()
     for arg, dtype in ((None, dt.float32), (LocalArg(0, 0), dt.float32), (LocalArg(4, 0), dt.void)):
         scratch = make(O.DEFINE_LOCAL, dtype, (), arg)
@@ -556,7 +597,8 @@ def test_S238_local_memory_without_a_size_is_refused():
             create_schedule(graph, {})
 
 
-def test_S239_inputs_first_then_what_exists_then_new_memory():
+@pytest.mark.row("S239")
+def test_inputs_first_then_what_exists_then_new_memory():
     graph, source, between, _out, *_ = chain()
     given = held(between, 9, 9, 9, 9)
     result = create_schedule(graph, {between.sn: given})
@@ -571,21 +613,24 @@ def test_S239_inputs_first_then_what_exists_then_new_memory():
     assert item.buffers[0].device == "CPU:1", "a node that names its device gets it"
 
 
-def test_S240_a_bound_variable_is_no_buffer():
+@pytest.mark.row("S240")
+def test_a_bound_variable_is_no_buffer():
     out, source = memory(), memory()
     graph = sink(after(out, call(plus_variable("n"), out, source, bind("n", 3))))
     (item,) = create_schedule(graph, {}).items
     assert len(item.buffers) == 2 and len(item.buffer_ids) == 2
 
 
-def test_S241_other_arguments_are_refused():
+@pytest.mark.row("S241")
+def test_other_arguments_are_refused():
     out = memory()
     graph = sink(after(out, call(plus(1), out, const(1.0, dt.float32))))
     with pytest.raises(GraphError, match="CONST"):
         create_pre_schedule(graph)
 
 
-def test_S242_alias_ids_are_sorted_and_listed_once():
+@pytest.mark.row("S242")
+def test_alias_ids_are_sorted_and_listed_once():
     source, between, out = memory(), memory(), memory()
     one = call(plus(1), between, source)
     placed = after(between, one)
