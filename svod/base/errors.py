@@ -59,6 +59,14 @@ class CompileError(SvodError, RuntimeError):
     """A kernel that could not be turned into machine code."""
 
 
+class RenderError(CompileError):
+    """A kernel that could not be turned into the text its compiler reads."""
+
+
+class CreateProgramError(CompileError):
+    """Compiled code that the runtime of its device could not load."""
+
+
 class RewriteLoopError(SvodError, RuntimeError):
     """A set of rules that does not come to rest."""
 

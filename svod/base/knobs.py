@@ -213,6 +213,10 @@ class Knobs:
         affects_codegen=True,
         affects_numerics=True,
     )
+    fallback = _flag(
+        True,
+        "Compile a kernel whose chosen loops fail with plainer ones; 0 makes the failure an error.",
+    )
     verify = _flag(False, "Check the graph after every stage.")
     origins = _flag(
         True, "Remember which line of user code made each tensor, for kernels and errors."

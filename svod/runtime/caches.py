@@ -7,11 +7,12 @@ out, since different bodies may become the same program. What the CPU lacks is c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
-from svod.base.errors import DeviceError
+from svod.base.errors import CompileError, CreateProgramError, DeviceError
 from svod.base.knobs import knobs
 from svod.base.threads import thread_budget
 from svod.device.device import Device
@@ -21,7 +22,8 @@ from svod.ir.node import UOp
 from svod.ir.rewrite import rewrite
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
-from svod.runtime.chosen import Chosen, Values, chosen_loops
+from svod.runtime import plainer
+from svod.runtime.chosen import PLAINER, Chosen, Values, chosen_loops, compilable
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.ops import CompiledKernel
 from svod.runtime.programs import (
@@ -32,6 +34,7 @@ from svod.runtime.programs import (
     complete,
     joined_modules,
     load,
+    load_error,
     program_key,
     program_of,
 )
@@ -42,7 +45,8 @@ PROGRAM_ENTRIES = 8192  # loaded code; twice what the optimised kernels may hold
 # body, device kind, compiler, configuration
 KernelKey = tuple[str, str, str, str]
 kernels: Cache[KernelKey, CompiledKernel] = Cache("kernels", lambda: knobs.opt_cache_max)
-programs: Cache[tuple[str, str], CompiledKernel] = Cache("programs", lambda: PROGRAM_ENTRIES)
+ProgramKey = tuple[str, str]  # loops, compiler
+programs: Cache[ProgramKey, CompiledKernel] = Cache("programs", lambda: PROGRAM_ENTRIES)
 
 
 def compiled_kernels(
@@ -103,6 +107,8 @@ class _Request:
     flops: int | None = None
     moved: int | None = None
     choice: tuple[tuple[Opt, ...], str] | None = None  # opts, and whose they are
+    body: UOp | None = None  # what the loops were chosen for, where others may be taken
+    source: UOp | None = None  # the program with its source, where that is made already
 
 
 def _make(
@@ -120,6 +126,26 @@ def _make(
 
             search_on_gpu(bodies, device, values)
         requests = [_request(body, device) for body in bodies]
+    if on_cpu:
+        requests = _rendered(requests, device, compiler)
+        try:
+            return _made(bodies, requests, device, compiler, _compile_on_cpu)
+        except CompileError as problem:
+            if isinstance(problem, CreateProgramError) or not plainer.may_fall_back(problem):
+                raise
+            requests = _rendered(requests, device, compiler, emits=True)
+            return _made(bodies, requests, device, compiler, _compile_on_cpu)
+    return _made(bodies, requests, device, compiler, _compile_each)
+
+
+def _made(
+    bodies: list[UOp],
+    requests: list[_Request],
+    device: Device,
+    compiler: str,
+    compile_all: Callable[[list[_Request], Device], list[CompiledKernel]],
+) -> list[CompiledKernel]:
+    """The kernels of requests: known programs, and those that are missing compiled together."""
     choice = getattr(device.renderer, "choice_of", None)
     keys = [
         (program_key(r.program), compiler if choice is None else f"{compiler} {choice(body)}")
@@ -128,13 +154,14 @@ def _make(
     found = {key: programs.get(key) for key in dict.fromkeys(keys)}
     wanted = {k: r for k, r in zip(keys, requests, strict=True) if found[k] is None}
     if wanted:
-        compile_all = _compile_on_cpu if on_cpu else _compile_each
         for key, made in zip(wanted, compile_all(list(wanted.values()), device), strict=True):
             found[key] = programs.insert(key, made)
     result = []
     for key, request in zip(keys, requests, strict=True):
         kernel = found[key]
         assert kernel is not None
+        if request.choice is not None and request.choice[1].startswith(PLAINER):
+            plainer.count(request.name, request.choice[1].removeprefix(PLAINER))
         result.append(_as_asked(kernel, request))
     return result
 
@@ -160,6 +187,39 @@ def _cpu_requests(
     return [_cpu_request(*pair, device) for pair in zip(bodies, chosen, strict=True)]
 
 
+def _rendered(
+    requests: list[_Request], device: Device, compiler: str, *, emits: bool = False
+) -> list[_Request]:
+    """Requests with their source, or with that of the first plainer loops that have one.
+
+    Loops must not only have a source but compile where ``emits`` says so. Programs that are
+    compiled already need neither.
+    """
+    from svod.device.cpu.compiler import object_for
+
+    def attempt(request: _Request, body: UOp, first: Chosen, chosen: Chosen) -> _Request:
+        found = request if chosen is first else _cpu_request(body, chosen, device)
+        source = found.source or complete(found.program, device, ProgramStage.SOURCE)
+        if emits:
+            object_for(checked_spec(source).src)
+        return replace(found, source=source)
+
+    machine = optimizer_machine(device.name)
+    result: list[_Request] = []
+    known: dict[ProgramKey, UOp | None] = {}
+    for request in requests:
+        key = (program_key(request.program), compiler)
+        if key in programs or key in known:
+            result.append(replace(request, source=known.get(key)))
+            continue
+        body = request.body
+        assert body is not None and request.choice is not None
+        first = Chosen(request.program.src[0], *request.choice)
+        result.append(compilable(body, first, machine, partial(attempt, request, body, first)))
+        known[(program_key(result[-1].program), compiler)] = result[-1].source
+    return result
+
+
 def _cpu_request(body: UOp, chosen: Chosen, device: Device) -> _Request:
     from svod.codegen.pipeline import work_of
 
@@ -171,7 +231,8 @@ def _cpu_request(body: UOp, chosen: Chosen, device: Device) -> _Request:
     sink, positions = compacted(loops)
     symbol = f"{name}_{sink.content_hash[:10]}"
     program = program_of(sink, "CPU", symbol)
-    return _Request(program, name, positions, flops, moved, (chosen.opts, chosen.by))
+    choice = (chosen.opts, chosen.by)
+    return _Request(program, name, positions, flops, moved, choice, body)
 
 
 def _kernel_name(body: UOp) -> str:
@@ -184,19 +245,25 @@ def _compile_on_cpu(requests: list[_Request], device: Device) -> list[CompiledKe
     """All kernels as one module: one verification, one code generation, one object."""
     from svod.device.cpu.compiler import CpuProgram, load_image, load_program, object_for
 
-    rendered = [complete(r.program, device, ProgramStage.SOURCE) for r in requests]
-    specs = [checked_spec(program) for program in rendered]
-    binary = object_for(joined_modules([spec.src for spec in specs]))
+    sources = [r.source or complete(r.program, device, ProgramStage.SOURCE) for r in requests]
+    specs = [checked_spec(program) for program in sources]
+    names = ", ".join([spec.name for spec in specs])
+    try:
+        binary = object_for(joined_modules([spec.src for spec in specs]))
+    except CompileError as problem:
+        raise CompileError(f"{device.name} could not compile {names}: {problem}") from problem
     if device.runtime is not load_program:  # NULL, for one, loads nothing
         compiled = [CompiledSpec.from_bytes(s.name, binary, s.ast) for s in specs]
-        loaded = [load(c, device) for c in compiled]
-        return [_record(*found, device) for found in zip(requests, specs, loaded, strict=True)]
-    image = load_image(binary)
-    found = []
-    for request, spec in zip(requests, specs, strict=True):
-        program = CpuProgram(spec.name, image.symbol(spec.name), image)
-        found.append(_record(request, spec, program, device, program.address))
-    return found
+        held = [load(c, device) for c in compiled]
+        return [_record(*found, device) for found in zip(requests, specs, held, strict=True)]
+    try:
+        image = load_image(binary)
+        loaded = [CpuProgram(s.name, image.symbol(s.name), image) for s in specs]
+    except Exception as problem:
+        raise load_error(device, names, problem) from problem
+    return [
+        _record(r, s, p, device, p.address) for r, s, p in zip(requests, specs, loaded, strict=True)
+    ]
 
 
 def _compile_each(requests: list[_Request], device: Device) -> list[CompiledKernel]:

@@ -7,10 +7,12 @@ is no entry. What a search needs is loaded only where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
+from svod.base.errors import VerifyError
 from svod.base.hashing import digest
 from svod.base.knobs import knobs
 from svod.base.log import debug
@@ -18,9 +20,12 @@ from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.runtime.config import OptimizerConfig, Strategy
+from svod.runtime.plainer import may_fall_back, plainer_loops, reason_of
 from svod.schedule.sorts import is_sort
 
 Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
+T = TypeVar("T")
+PLAINER = "plainer: "  # how the choice of plainer loops is named, before the reason
 DEFAULT_WIDTH = 4  # of a search that was asked for without a width
 
 
@@ -30,7 +35,7 @@ class Chosen:
 
     loops: UOp
     opts: tuple[Opt, ...]
-    by: str  # "given", "tuned", "heuristics", "nobody"
+    by: str  # "given", "tuned", "heuristics", "nobody"; "plainer: " and why the others failed
 
 
 def chosen_loops(
@@ -129,7 +134,42 @@ def _given(body: UOp, config: OptimizerConfig) -> Sequence[Opt] | None:
 def _heuristic(body: UOp, machine: Machine) -> Chosen:
     from svod.codegen.pipeline import optimized
 
-    return Chosen(*optimized(body, machine), "heuristics")
+    try:
+        return Chosen(*optimized(body, machine), "heuristics")
+    except Exception as problem:
+        if isinstance(problem, VerifyError | MemoryError):
+            raise
+        from svod.codegen.naming import kernel_name
+        from svod.optimize.actions import OptimizeError
+
+        reason = f"the heuristics failed for {kernel_name(body)}: {reason_of(problem)}"
+        failure = OptimizeError(reason)
+        if not may_fall_back(problem):
+            raise failure from problem
+        return next(plainer(body, machine, failure))
+
+
+def plainer(body: UOp, machine: Machine, problem: Exception) -> Iterator[Chosen]:
+    """Ever plainer loops of a body whose chosen ones failed with a problem."""
+    for loops, opts in plainer_loops(body, machine):
+        yield Chosen(loops, opts, f"{PLAINER}{reason_of(problem)}")
+
+
+def compilable(body: UOp, chosen: Chosen, machine: Machine, attempt: Callable[[Chosen], T]) -> T:
+    """What an attempt makes of the chosen loops, or of the first plainer ones it can."""
+    try:
+        return attempt(chosen)
+    except Exception as problem:
+        if chosen.by in ("given", "nobody") or not may_fall_back(problem):
+            raise
+        first = problem
+    for found in plainer(body, machine, first):
+        try:
+            return attempt(found)
+        except Exception as problem:
+            if not may_fall_back(problem):
+                raise
+    raise first
 
 
 def _known(found: Chosen | None) -> Chosen:

@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum
 
-from svod.base.errors import CompileError, GraphError, SvodError
+from svod.base.errors import (
+    CompileError,
+    CreateProgramError,
+    GraphError,
+    RenderError,
+    SvodError,
+)
 from svod.base.hashing import digest
 from svod.codegen.linearize import Loop
 from svod.device.device import Device, Program
@@ -27,14 +33,6 @@ from svod.device.spec import (
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make, substitute
-
-
-class RenderError(CompileError):
-    """A kernel that could not be turned into source."""
-
-
-class CreateProgramError(CompileError):
-    """Compiled code that the runtime of its device could not load."""
 
 
 class ProgramStage(IntEnum):
@@ -75,10 +73,17 @@ def stage_of(program: UOp) -> ProgramStage:
 def complete(program: UOp, device: Device, target: ProgramStage = ProgramStage.BINARY) -> UOp:
     """The program at a later stage; one that is there already is returned as it is."""
     stage = stage_of(program)
-    if stage < ProgramStage.LINEAR <= target:
-        program = _with_stage(program, _linear(program, device))
-    if stage < ProgramStage.SOURCE <= target:
-        program = _to_source(program, device)
+    try:
+        if stage < ProgramStage.LINEAR <= target:
+            program = _with_stage(program, _linear(program, device))
+        if stage < ProgramStage.SOURCE <= target:
+            program = _to_source(program, device)
+    except Exception as problem:
+        # A malformed graph inside is a fault of the lowering; other errors of ours say what to do.
+        if isinstance(problem, SvodError) and not isinstance(problem, GraphError):
+            raise
+        name = _name(program)
+        raise RenderError(f"{device.name} could not render {name!r}: {brief(problem)}") from problem
     if stage < ProgramStage.BINARY <= target:
         program, _ = compile_source(program, device)
     return program
@@ -115,7 +120,10 @@ def compile_source(program: UOp, device: Device) -> tuple[UOp, CompiledSpec]:
     except SvodError:
         raise
     except Exception as problem:
-        raise CompileError(f"{device.name} could not compile {spec.name!r}: {problem}") from problem
+        name = spec.name
+        raise CompileError(
+            f"{device.name} could not compile {name!r}: {brief(problem)}"
+        ) from problem
     return _with_stage(program, make(O.BINARY, dt.void, (), compiled.bytes)), compiled
 
 
@@ -124,9 +132,19 @@ def load(compiled: CompiledSpec, device: Device) -> Program:
     try:
         return device.runtime(compiled)
     except Exception as problem:
-        raise CreateProgramError(
-            f"{device.name} could not load {compiled.name!r}: {problem}"
-        ) from problem
+        raise load_error(device, compiled.name, problem) from problem
+
+
+def load_error(device: Device, name: str, problem: Exception) -> CreateProgramError:
+    """What is raised for code that could not be loaded."""
+    return CreateProgramError(f"{device.name} could not load {name!r}: {brief(problem)}")
+
+
+def brief(problem: Exception) -> str:
+    """A cause as part of a message; errors that are not ours say their kind."""
+    return (
+        str(problem) if isinstance(problem, SvodError) else f"{problem} ({type(problem).__name__})"
+    )
 
 
 def compacted(kernel: UOp) -> tuple[UOp, tuple[int, ...]]:
@@ -169,16 +187,11 @@ def _to_source(program: UOp, device: Device) -> UOp:
     from svod.device.cpu.compiler import CpuRenderer
 
     name = _name(program)
-    try:
-        if isinstance(device.renderer, CpuRenderer):
-            text, metadata = _cpu_source(program, name), program.arg
-        else:
-            spec = device.renderer.render(program.src[0], name)
-            text, metadata = spec.src, metadata_of(spec)
-    except SvodError:
-        raise
-    except Exception as problem:
-        raise RenderError(f"{device.name} could not render {name!r}: {problem}") from problem
+    if isinstance(device.renderer, CpuRenderer):
+        text, metadata = _cpu_source(program, name), program.arg
+    else:
+        spec = device.renderer.render(program.src[0], name)
+        text, metadata = spec.src, metadata_of(spec)
     source = make(O.SOURCE, dt.void, (), text)
     return make(O.PROGRAM, dt.void, (*program.src, source), metadata)
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import ArgumentError, EmptySchedule
 from svod.codegen.explain import explain_loops
+from svod.codegen.pipeline import ordered_loops
 from svod.device.cpu.host import host_machine
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
-from svod.runtime.chosen import Chosen, explicit_loops, known_loops, plain_loops
+from svod.runtime.chosen import (
+    PLAINER,
+    Chosen,
+    compilable,
+    explicit_loops,
+    known_loops,
+    plain_loops,
+)
 from svod.runtime.config import OptimizerConfig, PrepareConfig
 from svod.runtime.plan import ExecutionPlan
 from svod.tensor.core import Core
@@ -60,10 +69,17 @@ def explanation(*things: Tensor | ExecutionPlan, code: bool = False, config: Any
     parts = []
     for kernel, calls in Counter(kernels).items():  # in the order of the first call
         found = _chosen(kernel, machine, settings.optimizer)
-        by = "" if found.by == "heuristics" else found.by
-        text = explain_loops(kernel.body, found.loops, found.opts, machine, by=by, with_c=code)
+        text = compilable(kernel.body, found, machine, partial(_text, kernel, machine, code))
         parts.append(text if calls == 1 else f"{calls} calls of\n{text}")
     return "\n".join([_summary(kernels), *parts])
+
+
+def _text(kernel: _Kernel, machine: Machine, code: bool, found: Chosen) -> str:
+    """What one kernel turns into, if these loops can be lowered."""
+    by = "" if found.by == "heuristics" else found.by
+    if not code and kernel.choice is None:
+        ordered_loops(found.loops, machine, found.opts)
+    return explain_loops(kernel.body, found.loops, found.opts, machine, by=by, with_c=code)
 
 
 def _chosen(kernel: _Kernel, machine: Machine, config: OptimizerConfig) -> Chosen:
@@ -71,7 +87,7 @@ def _chosen(kernel: _Kernel, machine: Machine, config: OptimizerConfig) -> Chose
     if kernel.choice is None:
         return known_loops(kernel.body, machine, config)
     opts, by = kernel.choice
-    if by == "nobody":
+    if by == "nobody" or (by.startswith(PLAINER) and not opts):
         return Chosen(plain_loops(kernel.body, machine), opts, by)
     return Chosen(explicit_loops(kernel.body, opts, machine), opts, by)
 

@@ -17,6 +17,8 @@ BUILTIN: dict[str, type[BaseException]] = {
     "DeviceError": RuntimeError,
     "ConfigError": ValueError,
     "CompileError": RuntimeError,
+    "RenderError": RuntimeError,
+    "CreateProgramError": RuntimeError,
     "VerifyError": RuntimeError,
     "RewriteLoopError": RuntimeError,
     "GraphError": ValueError,

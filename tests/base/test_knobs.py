@@ -24,6 +24,7 @@ GOOD = {
     "SVOD_TENSOR_CORES": ("mma", "mma"),
     "SVOD_TF32": ("1", True),
     "SVOD_VERIFY": ("yes", True),
+    "SVOD_FALLBACK": ("0", False),
     "SVOD_BEAM": ("4", 4),
     "SVOD_ORIGINS": ("0", False),
     "SVOD_TUNED": ("0", False),
@@ -41,6 +42,7 @@ BAD = {
     "SVOD_TENSOR_CORES": ["wgmma"],
     "SVOD_TF32": ["maybe"],
     "SVOD_VERIFY": ["x"],
+    "SVOD_FALLBACK": ("0", False),
     "SVOD_BEAM": ["-2", "wide"],
     "SVOD_TUNED": ["x"],
 }

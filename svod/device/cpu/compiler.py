@@ -204,7 +204,8 @@ def emit_object(source: str) -> bytes:
             parsed = llvm.parse_assembly(source)
             parsed.verify()
         except RuntimeError as problem:
-            raise CompileError(f"LLVM refused a generated module: {problem}\n{source}") from None
+            debug(5, source)
+            raise CompileError(f"LLVM refused a generated module: {problem}") from None
         if knobs.debug >= 6:
             debug(6, machine.emit_assembly(parsed))
         return bytes(machine.emit_object(parsed))
