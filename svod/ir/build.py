@@ -439,6 +439,9 @@ def scatter(x: UOp, values: UOp, indices: Sequence[UOp], mode: str) -> UOp:
         raise DTypeError(f"scatter needs one dtype, got {x.dtype.name} and {values.dtype.name}")
     if 0 in shape or 0 in x.shape:
         return x
+    if mode == "add" and x.dtype is dt.bool_:  # "or", as everywhere: counted, then looked at
+        counts = scatter(cast(x, dt.int64), cast(values, dt.int64), indices, mode)
+        return binary(O.NE, counts, const(0, dt.int64))
     try:
         node = make(O.SCATTER, x.dtype, (x, values, *indices), mode)
     except ComplexOperand:

@@ -5,28 +5,15 @@ from __future__ import annotations
 from math import pi, sqrt
 from typing import TYPE_CHECKING
 
-from svod.base.errors import ShapeError
-from svod.dtype import types as dt
+from svod.base.errors import DTypeError, ShapeError
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import const
 from svod.tensor.core import Core, float_node, real_axis, wrap
-from svod.tensor.elementwise import select
+from svod.tensor.elementwise import rounded, select, widened
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
-
-
-def widened(t: Tensor) -> Tensor:
-    """The tensor in float32 where it is narrower: what several steps are computed in."""
-    dtype = t.uop.dtype
-    return t.cast(dt.float32) if dtype.kind == "f" and dtype.bits < 32 else t
-
-
-def rounded(found: Tensor, like: Tensor) -> Tensor:
-    """A result of `widened` back in the dtype of the argument: rounded once."""
-    dtype = like.uop.dtype
-    return found.cast(dtype) if dtype.kind == "f" and dtype.bits < 32 else found
 
 
 class Activations(Core):
@@ -92,9 +79,11 @@ class Activations(Core):
 
     def prelu(self: Tensor, weight: Tensor) -> Tensor:
         """leaky_relu with a slope per channel, which is axis 1."""
-        slope = weight
-        if weight.numel() > 1:
-            slope = weight.reshape([-1 if i == 1 else 1 for i in range(self.ndim)])
+        channels = self.shape[1] if self.ndim > 1 else 1
+        if weight.ndim > 1 or weight.numel() not in (1, channels):
+            raise ShapeError(f"prelu: a weight of shape {weight.shape} for a tensor {self.shape}")
+        is_single = weight.numel() == 1
+        slope = weight.reshape([-1 if i == 1 and not is_single else 1 for i in range(self.ndim)])
         return select(self > 0, self, self * slope)
 
     def softplus(self: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
@@ -117,6 +106,12 @@ class Activations(Core):
 
     def hardtanh(self: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
         """x limited to a range."""
+        if self.dtype.kind == "b":
+            raise DTypeError("hardtanh takes numbers, not bool")
+        if self.dtype.kind in "iu":
+            min_val, max_val = int(min_val), int(max_val)
+        if self.dtype.kind == "u" and min(min_val, max_val) < 0:
+            raise ShapeError(f"hardtanh of {self.dtype.name} from {min_val} to {max_val}")
         # At the limits the gradient is 0, as in torch; clamp's would be 1.
         inside = (self > min_val) & (self < max_val)
         return select(inside, self, self.clamp(min_val, max_val).detach())

@@ -379,7 +379,7 @@ class Assembly(Core):
         if extra < 0 or any(n != m and m != 1 for n, m in pairs):
             raise ShapeError(f"sum_to_size: {wanted} does not stretch to {self.shape}")
         axes = [i for i, n in enumerate(self.shape) if i < extra or wanted[i - extra] != n]
-        found = self.sum(tuple(axes), True) if axes else self
+        found = self.sum(tuple(axes), True) if axes or not wanted else self
         return found.reshape(wanted)
 
     def as_strided(

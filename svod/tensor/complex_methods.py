@@ -322,7 +322,7 @@ class ComplexFolds(Core):
     def var(
         self: Tensor,
         dim: Axis = None,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
         *,
         unbiased: bool | None = None,

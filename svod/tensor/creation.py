@@ -12,6 +12,7 @@ import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
+from svod.dtype.casts import pack_const
 from svod.dtype.convert import dtype_of
 from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
@@ -207,11 +208,23 @@ def _complex_line(
     )
 
 
-def logspace(start: float, end: float, steps: int, base: float = 10.0, **options: Any) -> Tensor:
-    """``steps`` values from base**start to base**end at equal ratios."""
-    from math import log2
-
-    return (linspace(start, end, steps, **options) * log2(base)).exp2()
+def logspace(
+    start: Scalar,
+    end: Scalar,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+) -> Tensor:
+    """``steps`` values from base**start to base**end at equal ratios; integers are cut off."""
+    kind = None if dtype is None else dtype_of(dtype)
+    wide = dt.float64 if kind is not None and kind.kind in "biu" else kind
+    if kind is not None and kind.kind == "f" and kind.bits < 32:
+        wide = dt.float32
+        start, end = pack_const(start, kind), pack_const(end, kind)
+    found = float(base) ** linspace(start, end, steps, dtype=wide, device=device)
+    return found if kind is None else found.cast(kind)
 
 
 def eye(

@@ -61,6 +61,11 @@ def ctc_loss(
     emitted = scores.gather(2, states.unsqueeze(0).expand(steps, *states.shape))
     found = -_chance(emitted, skips, times, counts)
     impossible = found > -_NEVER / 2
+    # As in torch, the gradient is that of log-probabilities which stay normalised: the sum of the
+    # chances of every step is added, which is constant behind a log_softmax.
+    within = wrap(B.iota(steps, dt.int64), None).unsqueeze(1) < times
+    chances = select(within, scores.exp().sum(2), 0.0).sum(0)
+    found = found + (chances - chances.detach())
     found = select(impossible, 0.0 if zero_infinity else float("inf"), found)
     if how == "mean":
         found = found / counts.clamp(1).cast(found.dtype)

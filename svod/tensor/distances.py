@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
+from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.tensor.core import Core, float_node, wrap
-from svod.tensor.elementwise import select
+from svod.tensor.elementwise import select, widened
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -73,8 +74,10 @@ class Distances(Core):
     def cosine_similarity(self: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
         """The cosine of the angle between vectors along an axis."""
         a, b = _broadcast(self, x2)
+        kind = promote(a.dtype, b.dtype)
+        a, b = widened(a), widened(b)
         sizes = vector_norm(a, 2, dim, True).clamp(eps), vector_norm(b, 2, dim, True).clamp(eps)
-        return ((a / sizes[0]) * (b / sizes[1])).sum(dim)
+        return ((a / sizes[0]) * (b / sizes[1])).sum(dim).cast(kind)
 
 
 def _broadcast(a: Tensor, b: Tensor) -> tuple[Any, Any]:

@@ -56,6 +56,8 @@ def compare(op: int, a: Tensor, b: Any, swap: bool = False) -> Tensor:
         low, high = dt.integer_limits(a.dtype)
         if not low <= b <= high:  # the constant would wrap: every element is on one side of it
             b = float("inf") if b > 0 else float("-inf")
+    if isinstance(b, (int, float)) and a.dtype.kind == "f" and a.dtype.bits == 8:
+        a = a.cast(dt.float32)  # which holds the number; float8_e4m3 has no infinity
     x, y, device = pair(a, b)
     return wrap(B.binary(op, y, x) if swap else B.binary(op, x, y), device)
 
@@ -188,3 +190,15 @@ def select(condition: Any, a: Any, b: Any) -> Tensor:
         scalar_node(v, dtype) if isinstance(v, _NUMBERS) else B.cast(v.uop, dtype) for v in values
     ]
     return wrap(B.where(truth(test.uop), x, y), device)
+
+
+def widened(t: Tensor) -> Tensor:
+    """The tensor in float32 where it is narrower: what several steps are computed in."""
+    dtype = t.uop.dtype
+    return t.cast(dt.float32) if dtype.kind == "f" and dtype.bits < 32 else t
+
+
+def rounded(found: Tensor, like: Tensor) -> Tensor:
+    """A result of `widened` back in the dtype of the argument: rounded once."""
+    dtype = like.uop.dtype
+    return found.cast(dtype) if dtype.kind == "f" and dtype.bits < 32 else found

@@ -14,6 +14,7 @@ from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import finfo
 from svod.ir import build as B
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.complex import squares
 from svod.tensor.core import Axis, axes_of, axis_of, pair, spelled, tensor_of, wrap
 from svod.tensor.elementwise import select
@@ -52,12 +53,29 @@ __all__ = [
 
 def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     """The pseudo-inverse; singular values below rtol times the largest count as zero."""
-    left, values, right = svd(x, full_matrices=False)
+    matrix = matrices(x, "pinv")
     if 0 in x.shape[-2:]:
-        return wrap(B.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, left.dtype), x._device)
-    counts = values > _limit(values, x, rtol)
+        shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
+        return wrap(B.full(shape, 0, matrix.dtype), x._device)
+    return _pinv(matrix, _share(matrix, rtol))  # type: ignore[no-any-return]
+
+
+@custom_gradient
+def _pinv(x: Tensor, share: float | Tensor) -> Tensor:
+    left, values, right = svd(x, full_matrices=False)
+    counts = values > values.amax(-1, True) * share
     scale = select(counts, 1.0 / select(counts, values, 1.0), 0.0)
     return (right.mH * scale.unsqueeze(-2)) @ left.mH
+
+
+@_pinv.backward
+def _(grad: Tensor, output: Tensor, x: Tensor, share: float | Tensor) -> tuple[Tensor, None]:
+    """Golub and Pereyra: it needs no singular vectors, so equal singular values do no harm."""
+    turned, change = output.mH, grad.mH
+    inner = output @ change @ output
+    outside = change - x @ (output @ change)
+    across = change - (change @ output) @ x
+    return outside @ output @ turned + turned @ (output @ across) - inner.mH, None
 
 
 def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
@@ -65,14 +83,14 @@ def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
     values = svdvals(x)
     if 0 in x.shape[-2:]:
         return wrap(B.full(x.shape[:-2], 0, dt.int64), x._device)
-    return (values > _limit(values, x, rtol)).sum(-1)
+    return (values > values.amax(-1, True) * _share(matrices(x, "matrix_rank"), rtol)).sum(-1)
 
 
-def _limit(values: Tensor, x: Tensor, rtol: Any) -> Tensor:
-    share = max(x.shape[-2:]) * finfo(values.dtype).eps if rtol is None else rtol
-    if not isinstance(share, (int, float)):
-        share = tensor_of(share, x).unsqueeze(-1)
-    return values.amax(-1, True) * share
+def _share(x: Tensor, rtol: Any) -> Any:
+    """Which share of the largest singular value counts as zero: a number, or one per matrix."""
+    if rtol is None:
+        return max(x.shape[-2:]) * finfo(dt.FLOATS_OF.get(x.dtype, x.dtype)).eps
+    return rtol if isinstance(rtol, (int, float)) else tensor_of(rtol, x).unsqueeze(-1)
 
 
 # -- products ----------------------------------------------------------------------------------

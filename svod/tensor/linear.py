@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import ShapeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
 from svod.dtype.promotion import promote
@@ -28,6 +28,7 @@ from svod.tensor.core import (
     pair,
     wrap,
 )
+from svod.tensor.elementwise import widened
 from svod.tensor.pieces import transpose
 from svod.tensor.reductions import fold
 
@@ -136,7 +137,10 @@ class Linear(Core):
         self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1
     ) -> Tensor:
         """beta * self + alpha * all products of two vectors."""
-        return _scaled_sum(self, vec1.outer(vec2), beta, alpha)
+        products = vec1.outer(vec2)
+        if products.dtype.kind in "biu" and (type(beta) is float or type(alpha) is float):
+            raise DTypeError(f"addr of {products.dtype.name}: beta and alpha are whole numbers")
+        return _scaled_sum(self, products, beta, alpha)
 
     def baddbmm(
         self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
@@ -148,7 +152,8 @@ class Linear(Core):
         self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
     ) -> Tensor:
         """beta * self + alpha * the sum of the products of two batches of matrices."""
-        return _scaled_sum(self, batch1.bmm(batch2).sum(0), beta, alpha)
+        products = batch1.bmm(batch2)
+        return _scaled_sum(self, products.sum(0, dtype=products.dtype), beta, alpha)
 
     def vdot(self: Tensor, other: Tensor) -> Tensor:
         """The inner product of two vectors."""
@@ -248,10 +253,29 @@ class Linear(Core):
 
 
 def _scaled_sum(x: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * x + alpha * product; with a beta of 0, x is not looked at."""
-    scaled = product if alpha == 1 else product * alpha
-    start = x.expand(product.shape)
-    return scaled if beta == 0 else scaled + (start if beta == 1 else start * beta)
+    """beta * x + alpha * product; with a beta of 0, x is not looked at.
+
+    Integers take the whole part of the factors, as in torch.
+    """
+    if product.dtype.kind in "iu" and x.dtype.kind in "iu":
+        alpha, beta = int(alpha), int(beta)
+    if product.dtype.kind == "b" and x.dtype.kind == "b":
+        alpha, beta = bool(alpha), bool(beta)
+    kind = promote(x.dtype, product.dtype)
+    wide = wrap(_not_rounded(product.uop), product._device)
+    scaled = wide if alpha == 1 else wide * alpha
+    if beta == 0:
+        return scaled.cast(product.dtype)
+    start = widened(x.expand(product.shape))
+    return (scaled + (start if beta == 1 else start * beta)).cast(kind)
+
+
+def _not_rounded(product: UOp) -> UOp:
+    """The float32 sums that a product of narrow floats was rounded from."""
+    if product.op == O.RESHAPE:
+        return B.reshape(_not_rounded(product.src[0]), product.shape)
+    is_rounded = product.op == O.CAST and product.dtype.kind == "f" and product.dtype.bits < 32
+    return product.src[0] if is_rounded else product
 
 
 def _require_axes(what: str, count: int, *tensors: Tensor) -> None:

@@ -163,8 +163,9 @@ class Losses(Core):
     def hinge_embedding_loss(
         self: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
     ) -> Tensor:
-        """x where the target is 1, max(0, margin - x) where it is -1."""
-        return reduce_loss(select(target == 1, self, (margin - self).relu()), reduction)
+        """x where the target is 1, max(0, margin - x) where it is -1; their sum elsewhere."""
+        near, apart = select(target == -1, 0.0, self), (margin - self).clamp(0)
+        return reduce_loss(near + select(target == 1, 0.0, apart), reduction)
 
 
 def _targets(

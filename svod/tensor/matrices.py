@@ -10,6 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.complex import squares
 from svod.tensor.core import Axis, Core, axes_of, nodes_of, spelled
 from svod.tensor.creation import eye
@@ -66,9 +67,9 @@ class Matrices(Core):
 
     def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
         """The x with A @ x = self, where ``input2`` is the Cholesky factor of A."""
-        lower = input2.mH if upper else input2
-        half = solve_triangular(lower, self, upper=False)
-        return solve_triangular(lower.mH, half, upper=True)
+        factor = _triangle(input2, upper)
+        lower = factor.mH if upper else factor
+        return _linalg().solve(lower.mH, _linalg().solve(lower, self))  # type: ignore[no-any-return]
 
     def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
         """The inverse of the matrix whose Cholesky factor this is."""
@@ -89,6 +90,16 @@ class Matrices(Core):
     def matrix_exp(self: Tensor) -> Tensor:
         """The exponential of square matrices."""
         return _linalg().matrix_exp(self)
+
+
+@custom_gradient
+def _triangle(x: Tensor, upper: bool) -> Tensor:
+    return x.triu() if upper else x.tril()
+
+
+@_triangle.backward
+def _(grad: Tensor, output: Tensor, x: Tensor, upper: bool) -> Tensor:
+    return grad  # as in torch: that of all elements, as if the other triangle were read too
 
 
 @spelled

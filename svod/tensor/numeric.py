@@ -9,6 +9,7 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.promotion import promote
 from svod.ir import build as B
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.core import Core, Operand, Scalar, axis_of, float_node, pair, tensor_of, wrap
 from svod.tensor.elementwise import select
 
@@ -69,19 +70,7 @@ class Numeric(Core):
 
     def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
         """Mantissa from 0.5 up to 1 and exponent (int32): x = mantissa * 2**exponent."""
-        mantissa, bias = _LAYOUT.get(self.dtype, (0, 0))
-        _bits_of(self, "frexp")
-        # What is too small for the exponent's range is scaled into it first.
-        is_small = self.abs() < 2.0 ** (2 - bias)
-        scaled = select(is_small, self * 2.0**mantissa, self)
-        bits = _bits_of(scaled, "frexp")
-        top = 2 * bias + 1
-        raw = (bits >> mantissa) & top
-        whole = (raw - (bias - 1)).cast(dt.int32) - select(is_small, mantissa, 0).cast(dt.int32)
-        kept = (bits & ~(top << mantissa)) | ((bias - 1) << mantissa)
-        found = kept.bitcast(self.dtype)
-        is_plain = (self == 0) | ~self.isfinite()
-        return select(is_plain, self, found), select(is_plain, 0, whole).cast(dt.int32)
+        return _mantissa(self), _mantissa_and_exponent(self)[1]
 
     def ldexp(self: Tensor, other: Operand) -> Tensor:
         """self * 2**other."""
@@ -91,14 +80,9 @@ class Numeric(Core):
     def nextafter(self: Tensor, other: Operand) -> Tensor:
         """The next float from self toward other."""
         x, y, device = pair(self, other)
-        a, b = wrap(x, device), wrap(y, device)
-        bits = _bits_of(a, "nextafter")
-        away = (a < b) == (a > 0)
-        stepped = (bits + select(away, 1, -1).cast(bits.dtype)).bitcast(a.dtype)
-        one = wrap(B.full((), 1, bits.dtype), device).bitcast(a.dtype)
-        smallest = select(b > 0, one, -one)
-        found = select(a == b, b, select(a == 0, smallest, stepped))
-        return select(a.isnan() | b.isnan(), float("nan"), found)
+        shape = B.broadcast_shapes(x.shape, y.shape)
+        a, b = wrap(B.broadcast_to(x, shape), device), wrap(B.broadcast_to(y, shape), device)
+        return _next_float(a, b)  # type: ignore[no-any-return]
 
     def heaviside(self: Tensor, values: Operand) -> Tensor:
         """0 below zero, 1 above, ``values`` at zero."""
@@ -205,6 +189,48 @@ class Numeric(Core):
     def imag(self: Tensor) -> Tensor:
         """The imaginary part, of complex numbers."""
         raise DTypeError(f"imag takes complex numbers, not {self.dtype.name}")
+
+
+def _mantissa_and_exponent(x: Tensor) -> tuple[Tensor, Tensor]:
+    mantissa, bias = _LAYOUT.get(x.dtype, (0, 0))
+    _bits_of(x, "frexp")
+    # What is too small for the exponent's range is scaled into it first.
+    is_small = x.abs() < 2.0 ** (2 - bias)
+    scaled = select(is_small, x * 2.0**mantissa, x)
+    bits = _bits_of(scaled, "frexp")
+    top = 2 * bias + 1
+    raw = (bits >> mantissa) & top
+    whole = (raw - (bias - 1)).cast(dt.int32) - select(is_small, mantissa, 0).cast(dt.int32)
+    kept = (bits & ~(top << mantissa)) | ((bias - 1) << mantissa)
+    is_plain = (x == 0) | ~x.isfinite()
+    return select(is_plain, x, kept.bitcast(x.dtype)), select(is_plain, 0, whole).cast(dt.int32)
+
+
+@custom_gradient
+def _mantissa(x: Tensor) -> Tensor:
+    return _mantissa_and_exponent(x)[0]
+
+
+@_mantissa.backward
+def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
+    exponent = _mantissa_and_exponent(x)[1]
+    return grad / exponent.cast(x.dtype).exp2()
+
+
+@custom_gradient
+def _next_float(a: Tensor, b: Tensor) -> Tensor:
+    bits = _bits_of(a, "nextafter")
+    away = (a < b) == (a > 0)
+    stepped = (bits + select(away, 1, -1).cast(bits.dtype)).bitcast(a.dtype)
+    one = wrap(B.full((), 1, bits.dtype), a._device).bitcast(a.dtype)
+    smallest = select(b > 0, one, -one)
+    found = select(a == b, b, select(a == 0, smallest, stepped))
+    return select(a.isnan() | b.isnan(), float("nan"), found)
+
+
+@_next_float.backward
+def _(grad: Tensor, output: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor | None]:
+    return select(a == b, 0.0, grad), None
 
 
 def _equals(x: Tensor, value: float) -> Tensor:

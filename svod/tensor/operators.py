@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
+from svod.dtype.convert import finfo
+from svod.dtype.promotion import result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
@@ -28,6 +30,7 @@ from svod.tensor.elementwise import (
     modulo,
     power,
     select,
+    widened,
 )
 
 if TYPE_CHECKING:
@@ -35,11 +38,20 @@ if TYPE_CHECKING:
 
 
 def _limit(value: Operand, dtype: DType) -> Operand:
-    """A bound for integers: a whole number beyond their range bounds nothing."""
+    """A bound for integers or float8: a number beyond their range bounds nothing."""
+    if dtype.kind == "f" and dtype.bits == 8 and isinstance(value, (int, float)) and value == value:
+        most_float = finfo(dtype).max
+        return min(max(value, -most_float), most_float)
     if type(value) is not int or dtype.kind not in "iu":
         return value
     least, most = dt.integer_limits(dtype)
     return min(max(value, least), most)
+
+
+def _narrowed(found: Tensor, *operands: Any) -> Tensor:
+    """A result of `widened` operands in the dtype that they have in common: rounded once."""
+    common = result_type(*[v.dtype if isinstance(v, Core) else v for v in operands])
+    return found.cast(common) if common.kind == "f" and common.bits < 32 else found
 
 
 class Operators(Core):
@@ -204,13 +216,17 @@ class Operators(Core):
 
     def addcmul(self: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
         """self + value * a * b."""
-        product = tensor_of(a, self) * b
-        return self + (product if value == 1 else product * value)
+        x, y, z = widened(self), widened(tensor_of(a, self)), widened(tensor_of(b, self))
+        product = y * z
+        found = x + (product if value == 1 else product * value)
+        return _narrowed(found, self, a, b)
 
     def addcdiv(self: Tensor, a: Tensor, b: Tensor, *, value: Scalar = 1) -> Tensor:
         """self + value * a / b."""
-        quotient = tensor_of(a, self) / b
-        return self + (quotient if value == 1 else quotient * value)
+        x, y, z = widened(self), widened(tensor_of(a, self)), widened(tensor_of(b, self))
+        quotient = y / z
+        found = x + (quotient if value == 1 else quotient * value)
+        return _narrowed(found, self, a, b)
 
     def clamp(self: Tensor, min: Operand | None = None, max: Operand | None = None) -> Tensor:
         """Limit to at least ``min`` and at most ``max``."""

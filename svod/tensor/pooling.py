@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from svod.base.errors import ShapeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
@@ -125,26 +126,40 @@ def avg_pool(
     sizes, strides, dilations, pads, extra = _pool_sizes(
         x, count, kernel, stride, padding, 1, ceil_mode
     )
+    if x.dtype.kind in "iu":  # integers stay: the whole part of each average, as in torch
+        wide = wrap(B.cast(x.uop, dt.int64), x._device)
+    elif x.dtype.kind == "b":
+        raise DTypeError("avg_pool takes numbers, not bool")
+    else:
+        wide = x
     borders = _borders(x, pads, extra)
-    cut = windows(B.pad(x.uop, borders), sizes, strides, dilations)
+    cut = windows(B.pad(wide.uop, borders), sizes, strides, dilations)
     axes = tuple(range(x.ndim, x.ndim + count))
     total = wrap(fold(cut, O.ADD, axes, False), x._device)
     has_padding = any(a or b for a, b in pads)
     if divisor is not None:
         if not divisor:
             raise ShapeError("avg_pool: divisor_override must not be 0")
-        return total / divisor
+        return _shared(total, divisor, x.dtype)
     if not any(extra) and (count_include_pad or not has_padding):
-        return total * (1 / prod(sizes))
+        is_whole = x.dtype.kind in "iu"
+        return _shared(total, prod(sizes), x.dtype) if is_whole else total * (1 / prod(sizes))
     space = x.shape[-count:]
     if count_include_pad:
         space = tuple([n + a + b for n, (a, b) in zip(space, pads, strict=True)])
         edges: list[tuple[int, int]] = [(0, e) for e in extra]
     else:
         edges = list(borders[-count:])
-    inside = windows(B.pad(B.full(space, 1, x.dtype), tuple(edges)), sizes, strides, dilations)
+    inside = windows(B.pad(B.full(space, 1, wide.dtype), tuple(edges)), sizes, strides, dilations)
     amount = fold(inside, O.ADD, tuple(range(count, 2 * count)), False)
-    return total / wrap(amount, x._device)
+    return _shared(total, wrap(amount, x._device), x.dtype)
+
+
+def _shared(total: Tensor, count: Any, dtype: DType) -> Tensor:
+    """A sum divided by how many there are; of integers the whole part."""
+    if dtype.kind == "f":
+        return total / count
+    return total.div(count, rounding_mode="trunc").cast(dtype)
 
 
 def _adaptive_sizes(x: Tensor, count: int, output: Any) -> list[int]:

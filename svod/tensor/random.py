@@ -153,10 +153,22 @@ def rand(
     """Uniform numbers from 0 up to but not including 1."""
     sizes, kind = _sizes(shape), dt.float32 if dtype is None else dtype_of(dtype)
     where = device_name(device) or default_device()
+    if kind.kind == "c":  # each part is uniform
+        return _complex(rand, sizes, kind, where, generator)
     if 0 in sizes:
         return wrap(B.full(sizes, 0, kind), where)
     word, other = _words(prod(sizes), where, generator)
     return wrap(B.reshape(_unit(word, other, kind), sizes), where)
+
+
+def _complex(
+    draw: Any, sizes: tuple[int, ...], kind: DType, where: str, generator: Generator | None
+) -> Tensor:
+    """Complex numbers whose two parts are drawn one after the other."""
+    from svod.tensor.complex import joined
+
+    options = {"dtype": dt.FLOATS_OF[kind], "device": where, "generator": generator}
+    return joined(draw(sizes, **options), draw(sizes, **options))
 
 
 def randn(
@@ -165,6 +177,8 @@ def randn(
     """Normal numbers with mean 0 and standard deviation 1 (Box-Muller)."""
     sizes, kind = _sizes(shape), dt.float32 if dtype is None else dtype_of(dtype)
     where = device_name(device) or default_device()
+    if kind.kind == "c":  # of complex numbers the variance is that of both parts together
+        return _complex(randn, sizes, kind, where, generator) * 0.5**0.5
     if kind.kind != "f":
         raise DTypeError(f"normal numbers are floats, not {kind.name}")
     if 0 in sizes:
@@ -215,13 +229,13 @@ def randint(
 
 def rand_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     """Uniform numbers with the shape, dtype and device of another tensor."""
-    kind = x.dtype if x.dtype.kind == "f" else dt.float32
+    kind = x.dtype if x.dtype.kind in "fc" else dt.float32
     return rand(x.shape, dtype=dtype or kind, device=x._device)
 
 
 def randn_like(x: Tensor, *, dtype: Any = None) -> Tensor:
     """Normal numbers with the shape, dtype and device of another tensor."""
-    kind = x.dtype if x.dtype.kind == "f" else dt.float32
+    kind = x.dtype if x.dtype.kind in "fc" else dt.float32
     return randn(x.shape, dtype=dtype or kind, device=x._device)
 
 
@@ -234,9 +248,14 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any
 
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
     """Normal numbers with a mean and a standard deviation, each a number or a tensor."""
-    shapes = [v.shape for v in (mean, std) if isinstance(v, Core)]
-    shape = B.broadcast_shapes(*shapes) if size is None else _sizes((size,))
-    return randn(shape, **options) * std + mean
+    tensors = [v for v in (mean, std) if isinstance(v, Core)]
+    if not isinstance(std, Core) and not std >= 0:
+        raise ShapeError(f"normal: a standard deviation is 0 or more, not {std}")
+    shape = B.broadcast_shapes(*[t.shape for t in tensors]) if size is None else _sizes((size,))
+    if tensors:  # torch takes the dtype of the mean, of the deviation where that is a number
+        options = {"dtype": tensors[0].dtype, "device": tensors[0].device} | options
+    found = randn(shape, **options)
+    return (found * std + mean).cast(found.dtype)
 
 
 def bernoulli(p: Any, **options: Any) -> Tensor:

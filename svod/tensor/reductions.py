@@ -154,16 +154,13 @@ class Reductions(Core):
     def var(
         self: Tensor,
         dim: Axis = None,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
         *,
         unbiased: bool | None = None,
     ) -> Tensor:
         """The variance over axes; the divisor is n - correction."""
-        if isinstance(correction, bool):  # torch's older form: the second place is unbiased
-            correction = int(correction)
-        if unbiased is not None:
-            correction = int(unbiased)
+        dim, correction = _moment(dim, correction, unbiased)
         x = float_node(self.uop)
         axes = axes_of(dim, len(x.shape))
         return wrap(_variance(x, axes, correction, keepdim), self._device)
@@ -171,7 +168,7 @@ class Reductions(Core):
     def std(
         self: Tensor,
         dim: Axis = None,
-        correction: float = 1,
+        correction: float | None = 1,
         keepdim: bool = False,
         *,
         unbiased: bool | None = None,
@@ -180,15 +177,27 @@ class Reductions(Core):
         return _root(self.var(dim, correction, keepdim, unbiased=unbiased))
 
     def var_mean(
-        self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False
+        self: Tensor,
+        dim: Axis = None,
+        correction: float | None = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Variance and mean."""
+        dim, correction = _moment(dim, correction, unbiased)
         return self.var(dim, correction, keepdim), self.mean(dim, keepdim)
 
     def std_mean(
-        self: Tensor, dim: Axis = None, correction: float = 1, keepdim: bool = False
+        self: Tensor,
+        dim: Axis = None,
+        correction: float | None = 1,
+        keepdim: bool = False,
+        *,
+        unbiased: bool | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Standard deviation and mean."""
+        dim, correction = _moment(dim, correction, unbiased)
         return self.std(dim, correction, keepdim), self.mean(dim, keepdim)
 
     def argmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -243,6 +252,16 @@ class Reductions(Core):
         """The average of the elements that are not NaN."""
         count = (~self.isnan()).sum(dim, keepdim)
         return self.nansum(dim, keepdim) / count.cast(float_node(self.uop).dtype)
+
+
+def _moment(dim: Any, correction: float | None, unbiased: bool | None) -> tuple[Axis, float]:
+    """Axes and correction; torch's older forms give ``unbiased`` first or second."""
+    correction = 1 if correction is None else correction
+    if isinstance(dim, bool):  # x.var(False): over all axes
+        dim, unbiased = None, dim
+    if isinstance(correction, bool):
+        correction = int(correction)
+    return dim, correction if unbiased is None else int(unbiased)
 
 
 def top_of(x: Tensor, dim: Axis) -> Tensor:

@@ -174,7 +174,7 @@ class Statistics(Core):
             raise ShapeError(f"histc: bins is at least 1, not {count}")
         if self.dtype.kind != "f":
             raise DTypeError(f"histc takes floats, not {self.dtype.name}")
-        low, high = _range_of(self, float(min), float(max), "histc")
+        low, high = _range_of(self, float(min), float(max), 1.0, "histc")
         x = self.ravel()
         place = ((x - low) * count / (high - low)).floor().clamp(0, count - 1)
         inside = (x >= low) & (x <= high)
@@ -202,7 +202,9 @@ class Statistics(Core):
             if count < 1:
                 raise ShapeError(f"histogram: bins is at least 1, not {count}")
             low, high = (0.0, 0.0) if range is None else (float(range[0]), float(range[1]))
-            low, high = _range_of(self, low, high, "histogram")
+            if range is not None and low == high:
+                low, high = low - 0.5, high + 0.5
+            low, high = _range_of(self, low, high, 0.5, "histogram")
             edges = linspace(low, high, count + 1, dtype=self.dtype, device=self._device)
         size = edges.shape[0] - 1
         place = edges.contiguous().searchsorted(x, right=True) - 1
@@ -235,8 +237,7 @@ class Statistics(Core):
             if given is not None:
                 if given.shape != (x.shape[1],):
                     raise ShapeError(f"cov: weights of shape {given.shape} for {x.shape}")
-                part = given.cast(x.dtype)
-                weights = part if weights is None else weights * part
+                weights = given if weights is None else weights * given
         if weights is None:
             total: Any = float(x.shape[1])
             mean = x.mean(1, True)
@@ -302,13 +303,14 @@ class Statistics(Core):
         return (self - other).norm(p)
 
 
-def _range_of(x: Tensor, low: float, high: float, what: str) -> tuple[float, float]:
-    if low == high == 0 or low == high:
+def _range_of(x: Tensor, low: float, high: float, margin: float, what: str) -> tuple[float, float]:
+    """The range, or that of the elements where it is empty; equal elements get a margin."""
+    if low == high:
         if not x.numel():
             return (low, low + 1)
         low, high = float(x.amin().item()), float(x.amax().item())
         if low == high:
-            low, high = low - 1, high + 1
+            low, high = low - margin, high + margin
     if not (isfinite(low) and isfinite(high)):
         raise ShapeError(f"{what}: the range ({low}, {high}) is not finite")
     if low > high:

@@ -16,7 +16,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import const
 from svod.tensor.core import Core, float_node, wrap
-from svod.tensor.elementwise import select, truth
+from svod.tensor.elementwise import rounded, select, truth, widened
 
 if TYPE_CHECKING:
     from svod.dtype.types import DType
@@ -94,8 +94,8 @@ class Unary(Core):
         return self.log2() * (log(2) / log(10))
 
     def square(self: Tensor) -> Tensor:
-        """x * x."""
-        return self * self
+        """x * x; bools become int64, as in powers."""
+        return self**2
 
     def neg(self: Tensor) -> Tensor:
         """-x."""
@@ -136,8 +136,10 @@ class Unary(Core):
 
     def sinc(self: Tensor) -> Tensor:
         """sin(pi x) / (pi x), 1 at zero."""
-        angle = self * pi
-        return select(self == 0, 1.0, angle.sin() / angle)
+        x = widened(wrap(float_node(self.uop), self._device))
+        is_zero = x == 0
+        angle = select(is_zero, 1.0, x * pi)
+        return rounded(select(is_zero, 1.0, angle.sin() / angle), self)
 
     # -- tests ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
+from svod.tensor.autograd import custom_gradient
 from svod.tensor.convolution import Sizes
 from svod.tensor.core import Core, integer, numbers, tensor_of, wrap
 from svod.tensor.elementwise import select
@@ -60,8 +61,20 @@ def max_unpool(
     lead = x.shape[:-count]
     flat = wrap(B.full((*lead, prod(size)), 0, x.dtype), x._device)
     rows = (*lead, prod(x.shape[-count:]))
-    found = flat.scatter(-1, indices.reshape(rows), x.reshape(rows))
-    return found.reshape(*lead, *size)
+    found = _put_back(flat, indices.reshape(rows), x.reshape(rows))
+    return found.reshape(*lead, *size)  # type: ignore[no-any-return]
+
+
+@custom_gradient
+def _put_back(flat: Tensor, indices: Tensor, values: Tensor) -> Tensor:
+    return flat.scatter(-1, indices, values)
+
+
+@_put_back.backward
+def _(
+    grad: Tensor, output: Tensor, flat: Tensor, indices: Tensor, values: Tensor
+) -> tuple[None, None, Tensor]:
+    return None, None, grad.gather(-1, indices)  # as in torch, also of values that others replaced
 
 
 def fractional_max_pool(
