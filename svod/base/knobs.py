@@ -221,6 +221,12 @@ class Knobs:
     origins = _flag(
         True, "Remember which line of user code made each tensor, for kernels and errors."
     )
+    repr = _choice(
+        "values",
+        "What the text of a tensor that is not computed yet shows: values computes it, lazy "
+        "shows its dtype, shape and device.",
+        {"values": "values", "lazy": "lazy"},
+    )
     beam = _integer(
         0,
         "The width of the search for better loops; 0 uses the heuristics alone.",

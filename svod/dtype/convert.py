@@ -112,6 +112,11 @@ class FloatInfo:
     smallest_normal: float
     smallest_subnormal: float
 
+    @property
+    def tiny(self) -> float:
+        """torch's name of the smallest normal number."""
+        return self.smallest_normal
+
 
 @dataclass(frozen=True, slots=True)
 class IntegerInfo:

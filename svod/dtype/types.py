@@ -60,6 +60,24 @@ class DType:
     def __repr__(self) -> str:
         return self.short if self.lanes == 1 else f"{self.short}x{self.lanes}"
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        """The same object; or NumPy's dtype or scalar type of this name, so that
+        ``x.dtype == np.float32`` says what its reader expects."""
+        if self is other:
+            return True
+        if isinstance(other, DType):
+            return False
+        kind = type(other) if not isinstance(other, type) else other
+        if kind.__module__.partition(".")[0] not in ("numpy", "ml_dtypes"):
+            return NotImplemented
+        name = getattr(other, "__name__", None) or getattr(other, "name", None)
+        return _NUMPY_NAMES.get(name) is self and getattr(other, "isnative", True) is not False
+
+    __hash__ = object.__hash__
+
     def __reduce__(self) -> tuple[object, tuple[str, int]]:
         return (by_name, (self.scalar.name, self.lanes))
 
@@ -101,6 +119,11 @@ FLOATS_OF: Final[dict[DType, DType]] = {complex64: float32, complex128: float64}
 COMPLEX_OF: Final[dict[DType, DType]] = {float32: complex64, float64: complex128}
 BY_NAME: Final[dict[str, DType]] = {d.name: d for d in ALL}
 BY_SHORT: Final[dict[str, DType]] = {d.short: d for d in ALL}
+_NUMPY_NAMES: Final[dict[object, DType]] = {
+    **{name: d for name, d in BY_NAME.items() if d.kind not in "xv" and d is not float8_e4m3},
+    "bool_": bool_,
+    "float8_e4m3fn": float8_e4m3,
+}
 
 
 def by_name(name: str, lanes: int = 1) -> DType:

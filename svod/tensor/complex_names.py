@@ -14,7 +14,7 @@ _FACTS = (
     "numpy array_view copyin item tolist assign copy_ fill_ zero_ become "
     "is_floating_point is_complex is_same_size is_nonzero from_numpy from_dlpack cast astype "
     "type type_as bool requires_grad requires_grad_ is_leaf grad detach detach_ backward "
-    "manual_seed"
+    "get_rng_state initial_seed manual_seed set_rng_state"
 )
 _MOVEMENT = (
     "T mT t reshape view view_as reshape_as flatten ravel unflatten squeeze unsqueeze expand "

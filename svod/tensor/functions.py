@@ -48,6 +48,8 @@ from svod.tensor.joining import concatenate as _concatenate
 from svod.tensor.linear import einsum as einsum
 from svod.tensor.random import Generator as Generator
 from svod.tensor.random import bernoulli as bernoulli
+from svod.tensor.random import get_rng_state as get_rng_state
+from svod.tensor.random import initial_seed as initial_seed
 from svod.tensor.random import manual_seed as manual_seed
 from svod.tensor.random import multinomial as multinomial
 from svod.tensor.random import normal as normal
@@ -58,6 +60,8 @@ from svod.tensor.random import randint_like as randint_like
 from svod.tensor.random import randn as randn
 from svod.tensor.random import randn_like as randn_like
 from svod.tensor.random import randperm as randperm
+from svod.tensor.random import set_rng_state as set_rng_state
+from svod.tensor.rejection import poisson as poisson
 from svod.tensor.scan import scan as scan
 from svod.tensor.standard import STANDARD
 from svod.tensor.tensor import Tensor

@@ -297,11 +297,11 @@ class Host(Core):
         """The value of a tensor with one element, as a Python number."""
         if self.numel() != 1:
             raise ShapeError(f"item() needs one element, not shape {self.shape}")
-        return _plain(self.numpy()).item()
+        return plain_elements(self.numpy()).item()
 
     def tolist(self: Tensor) -> Any:
         """The values as nested lists of Python numbers."""
-        return _plain(self.numpy()).tolist()
+        return plain_elements(self.numpy()).tolist()
 
     def __array__(self: Tensor, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
@@ -382,7 +382,7 @@ class Host(Core):
         return bool((self == value).any())
 
 
-def _plain(array: Array) -> Array:
+def plain_elements(array: Array) -> Array:
     """An array whose elements become Python numbers: bfloat16 and 8-bit floats as float32."""
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
@@ -409,14 +409,3 @@ def _shared_buffer(x: Tensor) -> Any:
 
         found = Buffer.from_numpy(np.ascontiguousarray(x.numpy()), False)
     return found
-
-
-def describe(x: Tensor) -> str:
-    """Values once they are there, else ``f32[8,512] CPU lazy``."""
-    sizes = ",".join([str(n) for n in x.shape])
-    found = host_array(x.uop) if 0 not in x.shape else np.empty(x.shape)
-    if found is None:
-        return f"{x.dtype!r}[{sizes}] {x.device} lazy"
-    text = np.array2string(_plain(found), separator=", ", prefix="Tensor(", threshold=1000)
-    extra = f", shape={x.shape}" if 0 in x.shape else ""
-    return f"Tensor({text}{extra}, dtype={x.dtype.name}, device={x.device})"

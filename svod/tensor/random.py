@@ -49,6 +49,26 @@ class Generator:
         self.drawn = 0
         return self
 
+    def initial_seed(self) -> int:
+        """The seed that the numbers started from."""
+        return self.seed
+
+    def get_state(self) -> Tensor:
+        """Seed and count as a tensor, for ``set_state``."""
+        return tensor_of(np.array([self.seed, self.drawn], np.uint64))
+
+    def set_state(self, state: Any) -> Generator:
+        """Go on from where another generator was."""
+        words = np.asarray(state)
+        if words.shape != (2,) or words.dtype != np.uint64:
+            raise DTypeError(
+                f"the state of a generator is a uint64 tensor of 2 elements, as get_state() gives "
+                f"it, not {words.dtype} of shape {words.shape}"
+            )
+        with self._lock:
+            self.seed, self.drawn = (int(w) for w in words)
+        return self
+
     def draw(self, count: int, device: str | None) -> UOp:
         """Four words (key, key, counter, counter) for the next ``count`` numbers."""
         words = self.words(count)
@@ -72,6 +92,21 @@ default_generator = Generator()
 def manual_seed(seed: int) -> Generator:
     """Start the default random numbers anew from a seed."""
     return default_generator.manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the default random numbers."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """Where the default random numbers are, for ``set_rng_state``."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Go on with the default random numbers from a saved state."""
+    default_generator.set_state(new_state)
 
 
 def _word(state: UOp, place: int) -> UOp:

@@ -29,9 +29,10 @@ from svod.tensor.convolution import Convolution
 from svod.tensor.core import become_complex, device_name, real_axis, set_class, tensor_of, wrap
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
+from svod.tensor.display import describe, formatted
 from svod.tensor.distances import Distances
 from svod.tensor.guard import guard_class
-from svod.tensor.host import Host, copied, describe, import_dlpack, node_of_array, node_of_data
+from svod.tensor.host import Host, copied, import_dlpack, node_of_array, node_of_data
 from svod.tensor.indexed import Indexed
 from svod.tensor.indexing import Indexing
 from svod.tensor.joining import Joining
@@ -189,7 +190,10 @@ class Tensor(
         return describe(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec and self.numel() == 1 else repr(self)
+        return formatted(self, spec)
+
+    def __round__(self, ndigits: int | None = None) -> Tensor:
+        return self.round(ndigits or 0)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         import svod

@@ -83,9 +83,9 @@ def test_integer_limits(dtype: DType) -> None:
 
 
 def test_limits_of_the_wrong_kind() -> None:
-    with pytest.raises(DTypeError, match="finfo takes a float dtype, not i32"):
+    with pytest.raises(DTypeError, match="finfo takes a float dtype, not int32"):
         finfo(sd.int32)
-    with pytest.raises(DTypeError, match="iinfo takes an integer dtype, not f32"):
+    with pytest.raises(DTypeError, match="iinfo takes an integer dtype, not float32"):
         iinfo(sd.float32)
 
 

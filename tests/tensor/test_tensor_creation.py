@@ -8,6 +8,7 @@ import pickle
 import weakref
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -166,14 +167,50 @@ def test_python_protocols():
         [1][x]
 
 
-def test_printed_forms():
+def test_text_of_a_tensor_shows_its_values():
     x = Tensor([[1.0, 2.5]])
     assert repr(x) == "Tensor([[1. , 2.5]], dtype=float32, device=CPU)"
-    assert repr(x + 1) == "f32[1,2] CPU lazy"
-    assert repr(Tensor(np.ones((8, 512), np.float16)) * 2) == "f16[8,512] CPU lazy"
-    assert repr(x.sum() + 1) == "f32[] CPU lazy"
+    lazy = x + 1
+    assert str(lazy) == "Tensor([[2. , 3.5]], dtype=float32, device=CPU)"
+    assert lazy.is_realized, "what was printed is not computed again"
+    assert str([x.sum(), x.mean()]).count("Tensor(") == 2
+    assert f"{x.sum():.2f}" == "3.50" and f"{x * 3:.1f}" == "[[3.0 7.5]]"
+    assert f"{Tensor([1, 2]):03d}" == "[001 002]"
     assert repr(svod.zeros(0, 3)) == "Tensor([], shape=(0, 3), dtype=float32, device=CPU)"
-    assert "ADD" in (x + 1).graph
+    assert repr(Tensor([1.0], requires_grad=True)).endswith("requires_grad=True)")
+    assert "ADD" in (x + 2).graph
+    assert np.allclose(round(x / 3, 2).numpy(), [[0.33, 0.83]])
+
+
+def test_text_without_values_where_there_are_none():
+    seen = []
+
+    @svod.jit
+    def traced(x):
+        seen.append(f"{x + 1}")
+        return x + 1
+
+    traced(Tensor([1.0, 2.0]))
+    n = svod.Variable("n", 1, 10)
+    rows = Tensor(np.arange(10.0, dtype=np.float32))[:n] * 2
+    bound = Tensor(np.arange(10.0, dtype=np.float32))[: n.bind(3)] * 2
+    assert seen == ["f32[2] CPU lazy"] and repr(rows) == "f32[n] CPU lazy"
+    assert repr(bound) == "Tensor([0., 2., 4.], dtype=float32, device=CPU)"
+    with svod.knobs.scope(REPR="lazy"):
+        lazy = Tensor(np.ones((8, 512), np.float16)) * 2
+        assert repr(lazy) == "f16[8,512] CPU lazy" and not lazy.is_realized
+    assert repr(Tensor([1.0], device="NULL") + 1) == "f32[1] NULL lazy"
+
+
+def test_dtypes_print_their_names_and_equal_those_of_numpy():
+    assert str(svod.float32) == "float32" and f"{svod.bfloat16}" == "bfloat16"
+    x = Tensor([1.0])
+    assert x.dtype == np.float32 and np.float32 == x.dtype and x.numpy().dtype == x.dtype
+    assert svod.bool == np.bool_ and svod.float8_e4m3 == ml_dtypes.float8_e4m3fn
+    assert svod.bfloat16 == np.dtype(ml_dtypes.bfloat16)
+    assert x.dtype != np.float64 and x.dtype != svod.float64 and x.dtype != "float32"
+    assert x.dtype != np.dtype(">f4"), "foreign byte order is another dtype"
+    assert {svod.float32: 1}[x.dtype] == 1
 
 
 def test_conversions_of_place_and_dtype():

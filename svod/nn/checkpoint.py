@@ -1,0 +1,146 @@
+"""``svod.save`` and ``svod.load``: tensors in containers, as one safetensors file.
+
+What is saved may be a tensor, a state dict, or dicts, lists and tuples of tensors, NumPy arrays,
+random generators, numbers and texts: a whole checkpoint of a training run. Tensors are entries of
+the file under the path of keys that leads to them, so a state dict can be read by any library that
+knows safetensors; the containers around them are JSON in its metadata. Nothing in a file is code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from svod.base.errors import DTypeError
+from svod.dtype.convert import dtype_of
+from svod.dtype.types import DType
+from svod.nn.state import StateFileError, load_file, metadata, save_file
+from svod.tensor.guard import guard
+from svod.tensor.random import Generator
+from svod.tensor.tensor import Tensor
+
+_KEY = "svod.tree"  # of the metadata: the containers
+
+
+def save(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Write tensors and the containers around them to a file; ``load`` gives them back.
+
+    A tensor that occurs twice (tied weights) is stored once. The file of that name is replaced
+    only once all is written.
+
+    >>> svod.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "run.svod")
+    """
+    writer = _Writer()
+    tree = writer.encode(obj, ())
+    save_file(writer.tensors, path, {_KEY: json.dumps(tree, allow_nan=False)})
+
+
+def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
+    """What ``save`` wrote, or the tensors by name of any other safetensors file.
+
+    Tensors are read from the file when they are first used, to ``device`` or the default one.
+    """
+    tensors = load_file(path, device)
+    text = metadata(path).get(_KEY)
+    if text is None:
+        return tensors
+    try:
+        return _decode(json.loads(text), tensors)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise StateFileError(f"{os.fspath(path)}: the containers are malformed: {error}") from None
+
+
+class _Writer:
+    """Collects the tensors of nested containers, by name, while these become JSON."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Any] = {}
+        self.names: dict[int, tuple[str, Any]] = {}  # by id; the object is kept alive
+
+    def encode(self, value: Any, path: tuple[str, ...]) -> Any:
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, (int, float, complex)) and not isinstance(value, np.generic):
+            return _encoded_number(value)
+        if isinstance(value, Tensor):
+            return {"tensor": self.entry(value, path)}
+        if isinstance(value, (np.ndarray, np.generic)):
+            return {"array": self.entry(value, path)}
+        if isinstance(value, Mapping):
+            return {
+                "dict": [[self.key(k), self.encode(v, (*path, str(k)))] for k, v in value.items()]
+            }
+        if isinstance(value, (list, tuple)):
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [self.encode(v, (*path, str(i))) for i, v in enumerate(value)]}
+        if isinstance(value, DType):
+            return {"dtype": value.name}
+        if isinstance(value, Generator):
+            return {"generator": [value.seed, value.drawn]}
+        where = ".".join(path) or "the object"
+        hint = ": save its state_dict()" if hasattr(value, "state_dict") else ""
+        raise DTypeError(
+            f"save: {where} is a {type(value).__name__}, which is not a tensor, array, generator, "
+            f"number, text or container of these{hint}"
+        )
+
+    def key(self, key: Any) -> Any:
+        if isinstance(key, (str, int, float, bool, tuple)) or key is None:
+            return self.encode(key, ("a key",))
+        raise DTypeError(f"save: a key of a dict is a {type(key).__name__}: use a text or a number")
+
+    def entry(self, value: Any, path: tuple[str, ...]) -> str:
+        known = self.names.get(id(value))
+        if known is not None:
+            return known[0]
+        stem = name = ".".join(path) or "tensor"
+        count = 1
+        while name in self.tensors or name == "__metadata__":
+            count += 1
+            name = f"{stem}#{count}"
+        self.tensors[name] = value
+        self.names[id(value)] = name, value
+        return name
+
+
+def _encoded_number(value: complex) -> Any:
+    if isinstance(value, complex):
+        return {"complex": [value.real.hex(), value.imag.hex()]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    return value
+
+
+def _decode(tree: Any, tensors: dict[str, Tensor]) -> Any:
+    if not isinstance(tree, dict):
+        if isinstance(tree, list):
+            raise ValueError("a list stands where a value is expected")
+        return tree
+    ((kind, value),) = tree.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "array":
+        return tensors[value].numpy()
+    if kind == "dict":
+        return {_decode(k, tensors): _decode(v, tensors) for k, v in value}
+    if kind in ("list", "tuple"):
+        found = [_decode(v, tensors) for v in value]
+        return found if kind == "list" else tuple(found)
+    if kind == "dtype":
+        return dtype_of(value)
+    if kind == "generator":
+        return Generator().set_state(np.array(value, np.uint64))
+    if kind == "complex":
+        return complex(*(float.fromhex(part) for part in value))
+    if kind == "float":
+        return float(value)
+    raise ValueError(f"{kind!r} is not a kind of value")
+
+
+guard(globals())
+__all__ = ["load", "save"]
