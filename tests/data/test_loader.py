@@ -88,7 +88,7 @@ def test_a_shuffled_epoch_has_every_sample_once_and_repeats_with_its_seed(worker
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_iterable_dataset_is_read_once_between_its_workers(workers):
     found = [b.tolist() for b in DataLoader(Counting(), 3, num_workers=workers)]
-    assert sorted(sum(found, [])) == list(range(7))
+    assert sorted(n for batch in found for n in batch) == list(range(7))
     assert sorted(DataLoader(Counting(), None, num_workers=workers)) == list(range(7))
 
 
@@ -114,7 +114,7 @@ def test_samples_of_containers_keep_their_form():
 def test_a_failing_or_dying_worker_is_an_error_that_says_so():
     with pytest.raises(WorkerError, match=r"KeyError.*no file 0[\s\S]*__getitem__"):
         list(DataLoader(Failing(), 2, num_workers=1))
-    with pytest.raises(WorkerError, match="worker 0 .* exited with code 3"):
+    with pytest.raises(WorkerError, match=r"worker 0 .* exited with code 3"):
         list(DataLoader(Ending(), 2, num_workers=1))
     with pytest.raises(KeyError):
         list(DataLoader(Failing(), 2))
