@@ -250,7 +250,8 @@ class _Build:
         return builder.build()
 
     def _place(self, node: int, buffer: Buffer) -> None:
-        buffer.allocate()
+        if node not in self.views:  # those get memory of their base
+            buffer.allocate()
         key = (buffer.storage.id, buffer.offset, buffer.size, buffer.dtype)
         place = None if node in self.views else self.shared.get(key)
         if place is None:

@@ -20,6 +20,7 @@ from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order
 from svod.schedule.attention import Takes, whole_kernels
 from svod.schedule.bands import find_bands
+from svod.schedule.files import FilePart, file_part, is_disk
 from svod.schedule.operands import TILING_DEVICES, packed_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
 from svod.schedule.prefixes import scanned_values
@@ -52,7 +53,10 @@ def cut(
 
 
 def devices(order: list[UOp]) -> dict[UOp, str]:
-    """Where nodes are computed, as far as a buffer below or a copy says so."""
+    """Where nodes are computed, as far as a buffer below or a copy says so.
+
+    What is computed from files alone is not in the result: a disk holds values and computes none.
+    """
     device: dict[UOp, str] = {}
     for n in order:
         if n.op == O.COPY:
@@ -62,10 +66,14 @@ def devices(order: list[UOp]) -> dict[UOp, str]:
         else:
             for s in n.src:
                 found = device.get(s)
-                if found is not None:
+                if found is not None and (n.op in _SHOWING or not is_disk(found)):
                     device[n] = found
                     break
     return device
+
+
+# Nodes that show memory and compute nothing.
+_SHOWING = O.MOVEMENT | {O.AFTER, O.ASSIGN, O.BUFFER_VIEW}
 
 
 class Numbers:
@@ -153,8 +161,9 @@ class Cutter:
                 for s in node.src:
                     lines.setdefault(s, line)
 
-    def _new_buffer(self, node: UOp) -> UOp:
-        device = make(O.DEVICE, dt.void, (), self.device.get(node, self.default_device))
+    def _new_buffer(self, node: UOp, device: UOp | None = None) -> UOp:
+        if device is None:
+            device = make(O.DEVICE, dt.void, (), self.device.get(node, self.default_device))
         unique = make(O.LUNIQUE, dt.void, (), self.numbers.next_local())
         return make(O.BUFFER, node.dtype, (unique, device), BufferArg(elements(node.shape)))
 
@@ -191,6 +200,10 @@ class Cutter:
         if node.op == O.CONTIGUOUS and self._is_alias(node.src[0]):
             self.place[node] = self._storage_of(node.src[0])
             return
+        part = file_part(node, self.device)
+        if part is not None:
+            self._emit_part(node, part)
+            return
         buffer = self._new_buffer(node)
         if node.op == O.COPY:
             body = make(O.COPY, node.dtype, (_param(node.src[0], 1), node.src[1]))
@@ -206,6 +219,15 @@ class Cutter:
             target = _target(node)
             body, arguments = self.body(target, value, node)
             call = self.call(body, buffer, arguments)
+        self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
+
+    def _emit_part(self, node: UOp, part: FilePart) -> None:
+        """A part of a file that is in one piece is seen where it lies: nothing is copied."""
+        device = make(O.DEVICE, dt.void, (), self.device[part.memory])
+        buffer = self._new_buffer(node, device)
+        base = _param(part.memory, 1)
+        body = make(O.BUFFER_VIEW, node.dtype, (base,), part.view)
+        call = self.call(body, buffer, [self._storage_of(part.memory)])
         self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
 
     def _is_alias(self, node: UOp) -> bool:

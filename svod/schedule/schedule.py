@@ -15,6 +15,7 @@ from svod.schedule.attention import Takes
 from svod.schedule.cache import Cache
 from svod.schedule.channels import channels_last
 from svod.schedule.cut import cut
+from svod.schedule.files import only_parts
 from svod.schedule.normalize import Normalization, restore_variables
 from svod.schedule.operands import TILING_DEVICES
 from svod.schedule.plain import plain_operands
@@ -69,6 +70,9 @@ def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
     sink = lowered_sorts(choices_for_scatters(sink, device), device, takes)
     _verify(sink, "scatters and sorts")
     order = sink.toposort()
+    parts = only_parts(sink, order)
+    if parts is not sink:
+        sink, order = parts, parts.toposort()
     reshaped = reshape_last(sink, order)
     if reshaped is not sink:
         sink, order = reshaped, reshaped.toposort()

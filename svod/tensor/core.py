@@ -121,7 +121,7 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
     """A tensor over a node."""
     t = _new(_class if uop.op != _COMPLEX else complex_class())
     t.uop = uop
-    t._device = device
+    t._device = device if device is None or device[:5] != "DISK:" else _beside_disk(uop, device)
     known = ref(t, _discard)
     _add(known)
     if _collected:
@@ -133,6 +133,16 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
             uop = uop.src[0]
             uop.origin = line
     return t  # type: ignore[no-any-return]
+
+
+def _beside_disk(uop: UOp, device: str) -> str:
+    """Where a tensor over a file is: memory and its views stay there, the CPU computes the rest."""
+    while uop.op in O.VIEWS and uop.op != O.PAD:
+        uop = uop.src[0]
+    return device if uop.op in _ON_DISK else "CPU"
+
+
+_ON_DISK = frozenset({O.BUFFER, O.BUFFER_VIEW, O.COPY, O.ASSIGN, O.AFTER})
 
 
 def _user_line() -> tuple[str, int] | None:
@@ -168,6 +178,10 @@ def common_device(a: str | None, b: str | None) -> str | None:
         return a
     if a is None:
         return b
+    if a[:5] == "DISK:" and b[:3] in ("CPU", "DIS"):
+        return b  # the CPU reads files where they are
+    if b[:5] == "DISK:" and a[:3] == "CPU":
+        return a
     raise DeviceError(f"operands are on {a} and {b}: move one with .to({a!r})")
 
 

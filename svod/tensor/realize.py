@@ -183,6 +183,8 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         if old.op == O.ASSIGN:
             mapping[old] = _assigned(old)
             continue
+        if tensor._device is not None and tensor._device.startswith(DISK_PREFIX):
+            tensor._device = buffer.device  # a disk computes nothing
         if elements(old.shape) != buffer.size:
             raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
         if old in mapping:
@@ -394,6 +396,8 @@ def _is_constant(node: UOp) -> bool:
 
 def _schedule(found: Normalization, default: str, config: PrepareConfig) -> PreSchedule:
     use_cache = not config.disable_schedule_cache
+    if default.startswith(DISK_PREFIX):
+        default = "CPU"  # a disk computes nothing
     identity = compiler_identity(found, default, config)
 
     def takes(name: str) -> Any:

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
+from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
-from svod.tensor import history
+from svod.tensor import history, tracing
 from svod.tensor.activations import Activations
 from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
@@ -278,6 +279,9 @@ class Tensor(
         where = device_name(device)
         if where is None or where == found._device:
             return found
+        if where.startswith(DISK_PREFIX):
+            found = wrap(B.copy(found.uop, where), where)
+            return found if tracing.state.depth else found.realize()  # a file is written now
         if found._device is None:
             return wrap(found.uop, where)
         return wrap(B.copy(found.uop, where), where)

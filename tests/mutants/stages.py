@@ -1,0 +1,141 @@
+"""Where faults are planted, and which tests have to notice: those of the stage, nearest first.
+
+A test of another stage that would notice does not count. Left out are files whose faults change how
+fast or on which device something runs, not what it is: their tests need a GPU or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutants.faults import Fault, faults
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: how many faults it gets, the files they are in, the tests that have to notice."""
+
+    name: str
+    count: int
+    files: dict[str, tuple[str, ...]]  # below svod/, with the tests that are run first
+    tests: tuple[str, ...]  # below tests/, run after those
+
+    def tests_of(self, file: str) -> list[str]:
+        return list(dict.fromkeys((*self.files[file], *self.tests)))
+
+
+PLAN = "spec/test_plan_rows_"
+SCHEDULE = Stage(
+    "schedule",
+    60,
+    {
+        "schedule/cache.py": ("spec/test_schedule_cache_rows.py",),
+        "schedule/collapse.py": ("schedule/test_fusion.py", "tensor/test_tensor_indexing.py"),
+        "schedule/cut.py": ("schedule/test_fusion.py", "schedule/test_assignment.py"),
+        "schedule/dependencies.py": ("spec/test_schedule_rows.py",),
+        "schedule/loops.py": ("spec/test_schedule_rows.py",),
+        "schedule/normalize.py": ("spec/test_schedule_cache_rows.py",),
+        "schedule/overwrites.py": ("schedule/test_assignment.py", "spec/test_schedule_rows.py"),
+        "schedule/preschedule.py": ("spec/test_schedule_rows.py",),
+        "schedule/rangeify.py": ("schedule/test_nests.py", "schedule/test_pieces.py"),
+        "schedule/scan.py": ("tensor/test_scan.py",),
+        "schedule/schedule.py": ("spec/test_schedule_cache_rows.py",),
+        "schedule/sizes.py": ("tensor/test_run_time_sizes.py",),
+        "schedule/sorts.py": ("schedule/test_sorts.py",),
+        "schedule/split_reduce.py": ("schedule/test_fusion.py", "schedule/test_down.py"),
+        "schedule/views.py": ("schedule/test_pieces.py", "tensor/test_tensor_movement.py"),
+    },
+    (
+        "schedule", "spec/test_schedule_rows.py", "spec/test_schedule_cache_rows.py",
+        "tensor/test_scan.py", "tensor/test_run_time_sizes.py", "tensor/test_writes_and_views.py",
+        "tensor/test_tensor_movement.py", "tensor/test_tensor_indexing.py",
+        "tensor/test_tensor_reductions.py", "tensor/test_tensor_linear.py",
+        "fuzz/test_programs.py", "fuzz/test_writes.py", "fuzz/test_chains.py",
+    ),
+)  # fmt: skip
+RUNTIME = Stage(
+    "runtime",
+    60,
+    {
+        "runtime/builder.py": (PLAN + "builder.py",),
+        "runtime/caches.py": ("spec/test_prepare_rows.py",),
+        "runtime/config.py": ("spec/test_prepare_rows.py", "spec/test_realize_rows.py"),
+        "runtime/content.py": ("runtime/test_bind.py", "runtime/test_save.py"),
+        "runtime/custom.py": (PLAN + "custom.py",),
+        "runtime/effects.py": ("spec/test_prepare_rows.py",),
+        "runtime/executor.py": (PLAN + "execution.py", PLAN + "variables.py"),
+        "runtime/flat.py": (PLAN + "native.py",),
+        "runtime/freeze.py": ("runtime/test_freeze.py",),
+        "runtime/instantiate.py": ("spec/test_schedule_rows.py", "spec/test_prepare_rows.py"),
+        "runtime/load.py": ("runtime/test_save.py",),
+        "runtime/memory.py": (PLAN + "memory.py",),
+        "runtime/ops.py": (PLAN + "records.py",),
+        "runtime/order.py": (PLAN + "order.py", PLAN + "execution.py"),
+        "runtime/packing.py": (PLAN + "memory.py",),
+        "runtime/plan.py": (PLAN + "accessors.py", PLAN + "execution.py"),
+        "runtime/ports.py": (PLAN + "accessors.py", "runtime/test_bind.py"),
+        "runtime/prepare.py": ("spec/test_prepare_rows.py",),
+        "runtime/programs.py": ("spec/test_prepare_rows.py",),
+        "runtime/save.py": ("runtime/test_save.py",),
+        "runtime/variables.py": (PLAN + "variables.py",),
+        "runtime/wiring.py": ("runtime/test_bind.py", PLAN + "accessors.py"),
+    },
+    (
+        PLAN + "records.py", PLAN + "builder.py", PLAN + "order.py", PLAN + "execution.py",
+        PLAN + "variables.py", PLAN + "native.py", PLAN + "memory.py", PLAN + "custom.py",
+        PLAN + "accessors.py", PLAN + "profile.py", "spec/test_prepare_rows.py",
+        "spec/test_schedule_rows.py", "spec/test_realize_rows.py", "runtime/test_bind.py",
+        "runtime/test_freeze.py", "runtime/test_save.py", "tensor/test_jit.py",
+        "tensor/test_run_time_sizes.py",
+    ),
+)  # fmt: skip
+TENSOR = Stage(
+    "tensor",
+    60,
+    {
+        "tensor/convolution_graph.py": ("tensor/test_tensor_layers.py",),
+        "tensor/core.py": ("tensor/test_tensor_elementwise.py",),
+        "tensor/cumulative.py": ("tensor/test_tensor_reductions.py",),
+        "tensor/elementwise.py": ("tensor/test_tensor_elementwise.py",),
+        "tensor/freeze.py": ("runtime/test_freeze.py",),
+        "tensor/gradient.py": ("tensor/test_gradient.py",),
+        "tensor/gradient_rules.py": ("tensor/test_gradient.py",),
+        "tensor/host.py": ("tensor/test_tensor_creation.py",),
+        "tensor/indexing.py": ("tensor/test_tensor_indexing.py",),
+        "tensor/jit.py": ("tensor/test_jit.py",),
+        "tensor/joining.py": ("tensor/test_tensor_movement.py",),
+        "tensor/movement.py": ("tensor/test_tensor_movement.py",),
+        "tensor/padding.py": ("tensor/test_tensor_layers.py", "tensor/test_tensor_movement.py"),
+        "tensor/pieces.py": ("tensor/test_tensor_movement.py",),
+        "tensor/prepared.py": ("tensor/test_jit.py",),
+        "tensor/realize.py": ("spec/test_realize_rows.py",),
+        "tensor/recorder.py": ("tensor/test_jit.py",),
+        "tensor/reductions.py": ("tensor/test_tensor_reductions.py",),
+        "tensor/registry.py": ("spec/test_realize_rows.py", "tensor/test_writes_and_views.py"),
+        "tensor/scan.py": ("tensor/test_scan.py",),
+        "tensor/scattering.py": ("tensor/test_tensor_indexing.py",),
+        "tensor/sorting.py": ("tensor/test_tensor_reductions.py",),
+        "tensor/variable.py": ("tensor/test_run_time_sizes.py",),
+        "tensor/writes.py": ("tensor/test_writes_and_views.py", "tensor/test_assign_views.py"),
+    },
+    (
+        "spec/test_realize_rows.py", "tensor", "array_api/test_creation.py",
+        "array_api/test_shapes.py", "array_api/test_statistics.py", "torch/test_torch.py",
+        "fuzz/test_programs.py", "fuzz/test_writes.py",
+    ),
+)  # fmt: skip
+STAGES = (SCHEDULE, RUNTIME, TENSOR)
+
+
+def chosen(seed: int) -> Iterator[tuple[Stage, Fault]]:
+    """The faults of a run: of each stage the first of all, in the order of the seed."""
+    for stage in STAGES:
+        possible: list[Fault] = []
+        for file in stage.files:
+            possible += faults((ROOT / "svod" / file).read_text(encoding="utf-8"), file)
+        possible.sort(key=lambda fault: fault.rank(seed))
+        yield from [(stage, fault) for fault in possible[: stage.count]]
