@@ -87,7 +87,7 @@ def only_parts(sink: UOp, order: list[UOp]) -> UOp:
     for node in order:
         if node.op == O.SHRINK and node.src[0] in copies:
             copy = node.src[0]
-            if all([_is_piece(reader) for reader in readers[copy]]):
+            if all(map(_is_piece, readers[copy])):
                 part = make(O.SHRINK, node.dtype, (copy.src[0],), node.arg)
                 part = make(O.CONTIGUOUS, node.dtype, (part,))
                 done[node] = make(O.COPY, node.dtype, (part, copy.src[1]))

@@ -14,6 +14,7 @@ import numpy as np
 
 from svod.base.errors import ConfigError
 from svod.device.buffer import Buffer
+from svod.device.names import DISK_PREFIX
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements, is_symbolic, make
@@ -100,6 +101,7 @@ class Recorder:
                     named.add(id(part))
                 result = self._called()
                 outputs, form = flatten(result)
+                outputs = [_in_memory(value) for value in outputs]
             roots = self._effects(before, effects)
             live = frozenset((*self.nodes.values(), *guarded)) if self.owner.freeze else None
             found, used = self._plan(outputs, form, roots, effects, live)
@@ -255,6 +257,13 @@ def parts_of(state: Any) -> list[Any]:
     if isinstance(state, (list, tuple)):
         return [part for value in state for part in parts_of(value)]
     return [state]
+
+
+def _in_memory(value: Any) -> Any:
+    """A result; parts of files are copied, since every call returns memory of its own."""
+    if not isinstance(value, Core) or not value.device.startswith(DISK_PREFIX):
+        return value
+    return value if registry.buffer_node(value.uop) is not None else value.to("CPU")
 
 
 def _state_tensors(state: Any) -> list[Tensor]:

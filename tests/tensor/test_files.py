@@ -118,3 +118,18 @@ def test_parts_of_parts_are_views_of_the_same_file(file):
     inner = part[1].reshape(2, 3)[1].realize()
     assert address(inner) == address(x) + 4 * 15
     np.testing.assert_array_equal(inner.numpy(), array[2, 3:])
+
+
+def test_a_compiled_function_returns_parts_of_files_in_memory_of_its_own(file):
+    array, x = file
+
+    @svod.jit
+    def parts(t):
+        return t[1:3], t[4] * 2, t
+
+    for _ in range(2):
+        first, second, same = parts(x)
+        assert first.device == second.device == "CPU" and same.device == x.device
+        np.testing.assert_array_equal(first.numpy(), array[1:3])
+        np.testing.assert_array_equal(second.numpy(), array[4] * 2)
+        np.testing.assert_array_equal(same.numpy(), array)
