@@ -247,8 +247,13 @@ class _Search:
             return
         self.dropped[drop.reason] += 1
         if self.config.log_drops:
-            detail = f": {drop.detail}" if drop.detail else ""
-            print(f"[BEAM drop] {drop.reason}{detail} opts=[{chain(opts)}]", file=sys.stderr)
+            say_drop(drop, chain(opts))
+
+
+def say_drop(drop: Drop, opts: str) -> None:
+    """One line about a candidate that is out of the search."""
+    detail = f": {drop.detail}" if drop.detail else ""
+    print(f"[BEAM drop] {drop.reason}{detail} opts=[{opts}]", file=sys.stderr)
 
 
 def describe(result: SearchResult) -> str:

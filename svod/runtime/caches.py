@@ -23,7 +23,14 @@ from svod.ir.rewrite import rewrite
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.runtime import plainer
-from svod.runtime.chosen import PLAINER, Chosen, Values, chosen_loops, compilable
+from svod.runtime.chosen import (
+    PLAINER,
+    Chosen,
+    Values,
+    chosen_loops,
+    compilable,
+    search_limits,
+)
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.ops import CompiledKernel
 from svod.runtime.programs import (
@@ -124,7 +131,7 @@ def _make(
         if config.strategy is Strategy.BEAM and base_key(device.name) == "CUDA":
             from svod.runtime.gpu_search import search_on_gpu
 
-            search_on_gpu(bodies, device, values)
+            search_on_gpu(bodies, device, values, search_limits(config))
         requests = [_request(body, device) for body in bodies]
     if on_cpu:
         requests = _rendered(requests, device, compiler)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from svod.base.errors import VerifyError
 from svod.base.hashing import digest
@@ -22,6 +22,9 @@ from svod.optimize.opts import Opt
 from svod.runtime.config import OptimizerConfig, Strategy
 from svod.runtime.plainer import may_fall_back, plainer_loops, reason_of
 from svod.schedule.sorts import is_sort
+
+if TYPE_CHECKING:
+    from svod.optimize.beam import BeamConfig
 
 Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
 T = TypeVar("T")
@@ -45,11 +48,9 @@ def chosen_loops(
     found = {body: _without_search(body, machine, config) for body in dict.fromkeys(bodies)}
     waiting = [body for body, loops in found.items() if loops is None]
     if waiting:
-        from svod.optimize.beam import BeamConfig
         from svod.runtime.search import searched_loops
 
-        limits = BeamConfig.from_environment(search_width(config), config.seconds)
-        found.update(searched_loops(waiting, machine, limits, values))
+        found.update(searched_loops(waiting, machine, search_limits(config), values))
     return [_known(found[body]) for body in bodies]
 
 
@@ -61,6 +62,13 @@ def known_loops(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen:
 def search_width(config: OptimizerConfig) -> int:
     """How many candidates a search keeps."""
     return config.width or DEFAULT_WIDTH
+
+
+def search_limits(config: OptimizerConfig) -> BeamConfig:
+    """What the configuration and the environment allow a search."""
+    from svod.optimize.beam import BeamConfig
+
+    return BeamConfig.from_environment(search_width(config), config.seconds)
 
 
 def plain_loops(body: UOp, machine: Machine) -> UOp:

@@ -31,11 +31,13 @@ WORKER = (sys.executable, "-m", "svod.runtime.search_worker")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One kernel to compile."""
+    """One kernel to compile: for the CPU from its loops, for a GPU from its LLVM IR."""
 
     name: str  # of the function
     text: str
     max_uops: int
+    arch: str = ""  # of a GPU
+    gpu: int = 0  # which one
 
 
 class WorkerPool:
@@ -174,6 +176,8 @@ class _Worker:
             while (turn := self._jobs.get()) is not None:
                 number, job = turn
                 head = {"job": number, "name": job.name, "max_uops": job.max_uops}
+                if job.arch:
+                    head |= {"arch": job.arch, "gpu": job.gpu}
                 write_frame(stream, head, job.text.encode())  # type: ignore[arg-type]
         except OSError:
             return  # the process has ended; the reader says so

@@ -55,6 +55,8 @@ def main() -> None:
 
 def compile_candidate(head: dict[str, Any], text: str) -> tuple[dict[str, Any], bytes]:
     """Object code of a kernel, or the reason and the stage at which it failed."""
+    if "arch" in head:
+        return _compile_for_gpu(head, text)
     from svod.device.cpu.compiler import emit_object
     from svod.device.registry import get_device
     from svod.ir import ops as O
@@ -78,6 +80,28 @@ def compile_candidate(head: dict[str, Any], text: str) -> tuple[dict[str, Any], 
         return {"uops": len(linear)}, emit_object(checked_spec(program).src)
     except Exception as problem:
         return {"drop": "compile_err", "detail": _brief(problem)}, b""
+
+
+def _compile_for_gpu(head: dict[str, Any], source: str) -> tuple[dict[str, Any], bytes]:
+    """PTX of a kernel; the driver assembles it here once and keeps the machine code on disk."""
+    from svod.base.errors import DeviceError
+    from svod.device.cuda.compiler import emit_ptx
+    from svod.device.cuda.driver import DriverFault, context, is_available
+
+    try:
+        ptx = emit_ptx(source, head["arch"]).encode()
+    except Exception as problem:
+        return {"drop": "compile_err", "detail": _brief(problem)}, b""
+    if is_available():
+        try:
+            driver = context(head["gpu"]).use()
+        except DeviceError:
+            return {}, ptx  # a GPU for one process alone: the process that searches assembles
+        try:
+            driver.call("cuModuleUnload", driver.load_module(ptx))
+        except DriverFault as problem:
+            return {"drop": "compile_err", "detail": _brief(problem)}, b""
+    return {}, ptx
 
 
 def _brief(problem: Exception) -> str:

@@ -37,6 +37,7 @@ SCHEDULE = Stage(
         "schedule/collapse.py": ("schedule/test_fusion.py", "tensor/test_tensor_indexing.py"),
         "schedule/cut.py": ("schedule/test_fusion.py", "schedule/test_assignment.py"),
         "schedule/dependencies.py": ("spec/test_schedule_rows.py",),
+        "schedule/files.py": ("tensor/test_files.py",),
         "schedule/loops.py": ("spec/test_schedule_rows.py",),
         "schedule/normalize.py": ("spec/test_schedule_cache_rows.py",),
         "schedule/overwrites.py": ("schedule/test_assignment.py", "spec/test_schedule_rows.py"),
@@ -52,7 +53,7 @@ SCHEDULE = Stage(
     (
         "schedule", "spec/test_schedule_rows.py", "spec/test_schedule_cache_rows.py",
         "tensor/test_scan.py", "tensor/test_run_time_sizes.py", "tensor/test_writes_and_views.py",
-        "tensor/test_tensor_movement.py", "tensor/test_tensor_indexing.py",
+        "tensor/test_files.py", "tensor/test_tensor_movement.py", "tensor/test_tensor_indexing.py",
         "tensor/test_tensor_reductions.py", "tensor/test_tensor_linear.py",
         "fuzz/test_programs.py", "fuzz/test_writes.py", "fuzz/test_chains.py",
     ),

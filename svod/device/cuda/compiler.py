@@ -144,11 +144,15 @@ class CudaCompiler:
         return digest(compiler_identity(self.arch), codegen_key())
 
     def compile(self, spec: ProgramSpec) -> CompiledSpec:
-        return CompiledSpec(
-            name=spec.name, ast=spec.ast, src=spec.src, bytes=ptx_for(spec.src, self.arch),
-            var_names=tuple(spec.var_names), global_size=spec.global_size,
-            local_size=spec.local_size, buf_count=spec.buf_count,
-        )  # fmt: skip
+        return compiled_spec(spec, ptx_for(spec.src, self.arch))
+
+
+def compiled_spec(spec: ProgramSpec, ptx: bytes) -> CompiledSpec:
+    """A kernel with its PTX."""
+    return CompiledSpec(
+        name=spec.name, ast=spec.ast, src=spec.src, bytes=ptx, var_names=tuple(spec.var_names),
+        global_size=spec.global_size, local_size=spec.local_size, buf_count=spec.buf_count,
+    )  # fmt: skip
 
 
 class CudaModule:
