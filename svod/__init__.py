@@ -47,6 +47,8 @@ _LAZY = {
     "knobs": ("svod.base.knobs", "knobs"),
     "linalg": ("svod.tensor.linalg", ""),
     "special": ("svod.tensor.special_functions", ""),
+    "masked": ("svod.tensor.masked", ""),
+    "signal": ("svod.tensor.signal", ""),
     "fft": ("svod.tensor.fft", ""),
     "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
     "errors": ("svod.base.errors", ""),

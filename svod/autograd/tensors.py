@@ -33,7 +33,8 @@ def grad(
 
     Outputs with more than one element need ``grad_outputs``; with ``is_grads_batched`` these have
     a leading axis of several seeds, and so have the results. An input that the outputs do not
-    depend on is an error, or None with ``allow_unused``, or zeros with ``materialize_grads``.
+    depend on is an error, or None with ``allow_unused``, or zeros with ``materialize_grads`` and
+    where the outputs are constants.
     Gradients are plain data unless ``create_graph`` asks for ones that can be differentiated
     again. The graph stays usable; ``retain_graph`` is accepted for torch's sake.
     """
@@ -49,10 +50,12 @@ def grad(
         found = _batched_gradients(roots, targets)
     else:
         found = gradients_of(roots, targets)
+    is_lost = None in found  # then it matters whether there was anything to depend on
+    zero = materialize_grads or (is_lost and all(history.is_constant(t.uop) for t, _ in roots))
     size = roots[0][1].shape[:1] if is_grads_batched and roots[0][1] is not None else ()
     result: list[Tensor | None] = []
     for position, (t, node) in enumerate(zip(targets, found, strict=True)):
-        if node is None and not (allow_unused or materialize_grads):
+        if node is None and not (allow_unused or zero):
             raise GradientError(
                 f"grad: input {position}, {t.dtype.name} of shape {t.shape}, was not used to "
                 "compute the outputs: pass allow_unused=True for None in its place"
@@ -61,7 +64,7 @@ def grad(
             result.append(wrap(node if create_graph else detached(node), t._device))
         else:
             zeros = B.full((*size, *t.shape), 0, t.dtype)
-            result.append(wrap(zeros, t._device) if materialize_grads else None)
+            result.append(wrap(zeros, t._device) if zero else None)
     return tuple(result)
 
 
@@ -121,6 +124,8 @@ def _check_tracked(tensors: Sequence[Tensor], what: str) -> None:
     known = history.tracked([t.uop for t in tensors])
     for position, t in enumerate(tensors):
         if not history.is_leaf(t) and B.floats_of(t.uop) not in known:
+            if what == "output" and history.is_constant(t.uop):
+                continue  # its gradients are zero
             raise GradientError(
                 f"{what} {position}, {t.dtype.name} of shape {t.shape}, does not require a "
                 "gradient: call requires_grad_() on it, or on what it is computed from, before "

@@ -9,6 +9,7 @@ without computing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any, Final, Literal, TypeAlias
@@ -83,6 +84,65 @@ def _exp(x: Array) -> tuple[Array, ...]:
     return (np.where(known[..., None, None], found, np.nan),)
 
 
+def _lu(x: Array, checked: bool) -> tuple[Array, ...]:
+    """Both triangles in one matrix, row exchanges counted from 1, and where a pivot is zero."""
+    m, n = x.shape[-2:]
+    count = prod(x.shape[:-2])
+    found, each = x.reshape(count, m, n).copy(), np.arange(count)
+    pivots, info = np.empty((count, min(m, n)), np.int64), np.zeros(count, np.int64)
+    for k in range(min(m, n)):
+        column = found[:, k:, k]
+        size = np.abs(column.real) + np.abs(column.imag)  # LAPACK's measure
+        best = k + size.argmax(-1)
+        pivots[:, k] = best + 1
+        found[each, best], found[:, k] = found[:, k].copy(), found[each, best]
+        pivot = found[:, k, k]
+        info[(info == 0) & (pivot == 0)] = k + 1
+        found[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)[:, None]
+        found[:, k + 1 :, k + 1 :] -= found[:, k + 1 :, k, None] * found[:, None, k, k + 1 :]
+    if checked and info.any():
+        raise np.linalg.LinAlgError(
+            f"the pivot {info[info > 0][0]} is zero: the matrix is singular"
+        )
+    return found, pivots, info
+
+
+def _permutation(pivots: Array, rows: int) -> tuple[Array, ...]:
+    """Where each row comes from after exchanging rows k and pivots[k] - 1 one after the other."""
+    steps = pivots.reshape(prod(pivots.shape[:-1]), pivots.shape[-1]).real.astype(np.int64) - 1
+    if steps.size and not (0 <= steps.min() and steps.max() < rows):
+        raise np.linalg.LinAlgError(f"pivots are from 1 to {rows}")
+    found, each = np.tile(np.arange(rows), (len(steps), 1)), np.arange(len(steps))
+    for k, row in enumerate(steps.T):
+        found[each, row], found[:, k] = found[:, k].copy(), found[each, row]
+    return (found,)
+
+
+def _minor(x: Array) -> tuple[Array, ...]:
+    """The order of the first leading minor that is not positive definite, 0 when all are."""
+
+    def fails(part: Array) -> bool:
+        try:
+            np.linalg.cholesky(part)
+        except np.linalg.LinAlgError:
+            return True
+        return False
+
+    def order(matrix: Array) -> int:
+        n = len(matrix)
+        if not fails(matrix):
+            return 0
+        return 1 + bisect_left(range(1, n), True, key=lambda k: fails(matrix[:k, :k]))
+
+    return (np.array([order(a) for a in x.reshape(prod(x.shape[:-2]), *x.shape[-2:])]),)
+
+
+def _geqrf(x: Array) -> tuple[Array, ...]:
+    """Householder's reflections below R, and their factors."""
+    turned, factors = np.linalg.qr(x, "raw")
+    return np.swapaxes(turned, -1, -2), factors
+
+
 _DEGREE: Final = 6  # of numerator and denominator: exact to float64 for matrices up to a half
 _FUNCTIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "cholesky": _cholesky,
@@ -95,6 +155,10 @@ _FUNCTIONS: Final[dict[str, Callable[..., tuple[Array, ...]]]] = {
     "svd": _svd,
     "qr": _qr,
     "exp": _exp,
+    "lu": _lu,
+    "permutation": _permutation,
+    "minor": _minor,
+    "geqrf": _geqrf,
 }
 
 
@@ -107,7 +171,15 @@ def parts(name: str, shapes: Sequence[Shape], options: tuple[object, ...]) -> li
         return [tuple(shapes[1])]
     if name in ("cholesky", "inv", "exp"):
         return [(*batch, m, n)]
-    if name in ("det", "slogdet"):
+    if name == "lu":
+        return [(*batch, m, n), (*batch, small), batch]
+    if name == "geqrf":
+        return [(*batch, m, n), (*batch, small)]
+    if name == "permutation":
+        rows = options[0]
+        assert isinstance(rows, int)
+        return [(*batch, rows)]
+    if name in ("det", "minor", "slogdet"):
         return [batch] * (2 if name == "slogdet" else 1)
     if name in ("eigh", "eig"):
         return [(*batch, n), (*batch, m, n)]

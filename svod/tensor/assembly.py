@@ -1,11 +1,10 @@
-"""Tensors put together and taken apart: stacks, blocks, products of sets, triangles, windows."""
+"""Tensors put together and taken apart: stacks, blocks, products of sets, triangles."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations as _choices
 from itertools import combinations_with_replacement as _choices_again
-from math import pi
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -211,85 +210,6 @@ def range_(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None)
 def scalar_tensor(s: Any, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """A number as a tensor without axes."""
     return full((), s, dtype=dt.float32 if dtype is None else dtype, device=device)
-
-
-# -- windows of signals ------------------------------------------------------------------------
-
-
-def _window(
-    length: int, periodic: bool, terms: Sequence[float], dtype: Any, device: str | None
-) -> Tensor:
-    """A sum of cosines of whole multiples of the angle once round."""
-    size = integer(length, "window_length")
-    if size < 0:
-        raise ShapeError(f"a window has 0 or more values, not {size}")
-    kind = dt.float32 if dtype is None else dtype_of(dtype)
-    if kind.kind != "f":
-        raise ShapeError(f"a window holds floats, not {kind.name}")
-    if size == 1:
-        return full((1,), 1.0, dtype=kind, device=device)
-    angle = arange(size, device=device).double() * (2 * pi / (size if periodic else size - 1 or 1))
-    found: Any = terms[0]
-    for k, a in enumerate(terms[1:], 1):
-        found = (angle * k).cos() * a + found
-    return tensor_of(found).cast(kind)
-
-
-def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Half a cosine up and down."""
-    return _window(window_length, periodic, (0.5, -0.5), dtype, device)
-
-
-def hamming_window(
-    window_length: int,
-    periodic: bool = True,
-    alpha: float = 0.54,
-    beta: float = 0.46,
-    *,
-    dtype: Any = None,
-    device: str | None = None,
-) -> Tensor:
-    """alpha - beta * cos of the angle."""
-    return _window(window_length, periodic, (alpha, -beta), dtype, device)
-
-
-def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """Three cosine terms."""
-    return _window(window_length, periodic, (0.42, -0.5, 0.08), dtype, device)
-
-
-def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, device: str | None = None
-) -> Tensor:
-    """A straight rise and fall."""
-    size = integer(window_length, "window_length")
-    if size < 2:
-        return _window(size, periodic, (1.0,), dtype, device)
-    place = arange(size, device=device).double() * (2 / (size if periodic else size - 1))
-    kind = dt.float32 if dtype is None else dtype_of(dtype)
-    return (1 - (place - 1).abs()).cast(kind)
-
-
-def kaiser_window(
-    window_length: int,
-    periodic: bool = True,
-    beta: float = 12.0,
-    *,
-    dtype: Any = None,
-    device: str | None = None,
-) -> Tensor:
-    """A window of the Bessel function i0."""
-    size = integer(window_length, "window_length")
-    if size < 2:
-        return _window(size, periodic, (1.0,), dtype, device)
-    place = arange(size, device=device).double() * (2 / (size if periodic else size - 1)) - 1
-    inner = (1 - place * place).clamp(0).sqrt() * beta
-    kind = dt.float32 if dtype is None else dtype_of(dtype)
-    return (inner.i0() / full((), float(beta), dtype=dt.float64).i0()).cast(kind)
 
 
 class Assembly(Core):

@@ -155,7 +155,8 @@ def add_gradients(
     targets = history.leaves() if inputs is None else list(inputs)
     kept = [t for t in hooks.kept() if not any(t is other for other in targets)]
     found = gradients_of(roots, [*targets, *kept])
-    if all(node is None for node in found[: len(targets)]):
+    is_lost = all(node is None for node in found[: len(targets)])
+    if is_lost and not all(history.is_constant(t.uop) for t, _ in roots):
         shown = " and ".join([f"{t.dtype.name} tensor of shape {t.shape}" for t, _ in roots])
         raise GradientError(
             f"backward: no leaf that requires a gradient is behind this {shown}: "

@@ -57,7 +57,9 @@ _FUNCTIONS = (
     "finfo row_stack scalar_tensor take_along_axis trapezoid trapz unique_all unique_counts "
     "unique_inverse unique_values unstack vander vstack repeat rand_like randn_like "
     "inv solve eigh eigvalsh eig eigvals svdvals pinv matrix_rank matrix_norm vector_norm lstsq "
-    "multi_dot solve_triangular cond "
+    "multi_dot solve_triangular cond lu lu_ lu_factor lu_factor_ex lu_unpack lu_solve inv_ex "
+    "solve_ex cholesky_ex geqrf householder_product ormqr svd_lowrank pca_lowrank tensorinv "
+    "tensorsolve vander triangular_solve "
     "custom_function realize_batch prepare_batch jit decorate plan grad value_and_grad"
 )
 TAKES_COMPLEX: Final = frozenset(

@@ -70,58 +70,69 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
 
     Only the lower triangle of x is read; x must be positive definite.
     """
-    (found,) = _factors(_cholesky, "cholesky", _square(x, "cholesky"))
+    (found,) = factors(_cholesky, "cholesky", _square(x, "cholesky"))
     return found.mH if upper else found
 
 
 def inv(x: Tensor, /) -> Tensor:
     """The inverse of square matrices."""
-    return _factors(_inv, "inv", _square(x, "inv"))[0]
+    return factors(_inv, "inv", _square(x, "inv"))[0]
 
 
 def det(x: Tensor, /) -> Tensor:
     """The determinant of square matrices."""
-    return _factors(_det, "det", _square(x, "det"))[0]
+    return factors(_det, "det", _square(x, "det"))[0]
 
 
 def slogdet(x: Tensor, /) -> SlogdetResult:
     """The sign of the determinant and the logarithm of its size, which do not overflow."""
-    sign, size = _factors(_slogdet, "slogdet", _square(x, "slogdet"))
+    sign, size = factors(_slogdet, "slogdet", _square(x, "slogdet"))
     return SlogdetResult(sign, size.real)
 
 
-def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The x with x1 @ x = x2; a vector x2 is one right-hand side, a matrix one per column."""
+def solve(x1: Tensor, x2: Tensor, /, *, left: bool = True) -> Tensor:
+    """The x with x1 @ x = x2, or with ``left=False`` x @ x1 = x2.
+
+    x2 is a matrix, with one right-hand side per column, or a vector; or one vector for each of
+    x1's matrices, where it does not fit as a matrix.
+    """
     a, b, device = pair(_square(x1, "solve"), _floats(x2, "solve"))
-    left, right = wrap(a, device), wrap(b, device)
-    is_vector = right.ndim == 1
+    given, right = wrap(a, device), wrap(b, device)
+    n = given.shape[-1]
+    are_rows = right.shape[-2 if left else -1 :][:1] != (n,) or 0 in right.shape
+    is_vector = right.ndim == 1 or (are_rows and right.shape == given.shape[:-1])
     if is_vector:
         right = right.unsqueeze(-1)
-    if right.ndim < 2 or right.shape[-2] != left.shape[-1]:
+    elif not left:
+        return solve(x1.mT, x2.mT).mT
+    if right.ndim < 2 or right.shape[-2] != n:
         raise ShapeError(f"solve: {x1.shape} and {x2.shape} do not fit together")
-    lead = B.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    left = left.expand((*lead, *left.shape[-2:]))
+    lead = B.broadcast_shapes(given.shape[:-2], right.shape[:-2])
+    given = given.expand((*lead, n, n))
     right = right.expand((*lead, *right.shape[-2:]))
-    (found,) = _factors(_solve, "solve", left, right)
+    (found,) = factors(_solve, "solve", given, right)
     return found.squeeze(-1) if is_vector else found
 
 
-def eigh(x: Tensor, /) -> EighResult:
-    """Eigenvalues and eigenvectors of Hermitian matrices; the lower triangle is read."""
-    values, vectors = _factors(_eigh, "eigh", _square(x, "eigh"))
+def eigh(x: Tensor, /, UPLO: str = "L") -> EighResult:
+    """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
+    given = _square(x, "eigh")
+    if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
+        raise ShapeError(f"eigh: UPLO is 'L' or 'U', not {UPLO!r}")
+    values, vectors = factors(_eigh, "eigh", given.mH if UPLO.upper() == "U" else given)
     return EighResult(values.real, vectors)
 
 
-def eigvalsh(x: Tensor, /) -> Tensor:
-    """The eigenvalues of Hermitian matrices, ascending."""
-    return eigh(x).eigenvalues
+def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of Hermitian matrices, ascending; one triangle is read."""
+    return eigh(x, UPLO).eigenvalues
 
 
 def eig(x: Tensor, /) -> EigResult:
     """Eigenvalues and eigenvectors of square matrices, complex whatever x is."""
     given = _square(x, "eig")
     kind = promote(given.dtype, dt.complex64)
-    return EigResult(*_factors(_eig, "eig", given.cast(kind)))
+    return EigResult(*factors(_eig, "eig", given.cast(kind)))
 
 
 def eigvals(x: Tensor, /) -> Tensor:
@@ -131,7 +142,7 @@ def eigvals(x: Tensor, /) -> Tensor:
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVDResult:
     """U, S, Vh with x = U @ diag(S) @ Vh; without full_matrices only the vectors that count."""
-    left, values, right = _factors(_svd, "svd", matrices(x, "svd"), bool(full_matrices))
+    left, values, right = factors(_svd, "svd", matrices(x, "svd"), bool(full_matrices))
     return SVDResult(left, values.real, right)
 
 
@@ -144,18 +155,18 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QRResult:
     """Q with orthogonal columns and an upper triangular R with Q @ R = x."""
     if mode not in ("reduced", "complete"):
         raise ShapeError(f"qr: mode is 'reduced' or 'complete', not {mode!r}")
-    return QRResult(*_factors(_qr, "qr", matrices(x, "qr"), mode))
+    return QRResult(*factors(_qr, "qr", matrices(x, "qr"), mode))
 
 
 def matrix_exp(x: Tensor, /) -> Tensor:
     """The exponential of square matrices: the sum of x**k / k!."""
-    return _factors(_exp, "exp", _square(x, "matrix_exp"))[0]
+    return factors(_exp, "exp", _square(x, "matrix_exp"))[0]
 
 
 # -- the host functions as tensors -------------------------------------------------------------
 
 
-def _factors(function: Callable[..., Tensor], name: str, *args: Any) -> list[Tensor]:
+def factors(function: Callable[..., Tensor], name: str, *args: Any) -> list[Tensor]:
     """The parts of a factorisation, cut from the one vector the host writes."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     options = tuple([a for a in args if not isinstance(a, Tensor)])
@@ -180,7 +191,8 @@ def _cut(flat: Tensor, shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
     return [flat[a:b].reshape(s) for (a, b), s in zip(pairwise(ends), shapes, strict=True)]
 
 
-def _host(name: str, tensors: Sequence[Tensor], *options: Any) -> Tensor:
+def on_host(name: str, tensors: Sequence[Tensor], *options: Any) -> Tensor:
+    """A function of `svod.runtime.host_linalg`: all parts of its result as one vector."""
     shapes = tuple([t.shape for t in tensors])
     size = size_of(name, shapes, options)
     is_complex = tensors[0].dtype.is_complex
@@ -192,13 +204,14 @@ def _host(name: str, tensors: Sequence[Tensor], *options: Any) -> Tensor:
     return wrap(B.complex_view(found.uop), found._device)
 
 
-def _unpacked(name: str, flat: Tensor, x: Tensor, *options: Any) -> list[Tensor]:
+def unpacked(name: str, flat: Tensor, x: Tensor, *options: Any) -> list[Tensor]:
+    """The parts of a result of ``on_host``."""
     return _cut(flat, parts(name, (x.shape,), options))
 
 
 @custom_gradient
 def _cholesky(x: Tensor) -> Tensor:
-    return _host("cholesky", [x])
+    return on_host("cholesky", [x])
 
 
 @_cholesky.backward
@@ -213,7 +226,7 @@ def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 @custom_gradient
 def _inv(x: Tensor) -> Tensor:
-    return _host("inv", [x])
+    return on_host("inv", [x])
 
 
 @_inv.backward
@@ -224,7 +237,7 @@ def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 @custom_gradient
 def _exp(x: Tensor) -> Tensor:
-    return _host("exp", [x])
+    return on_host("exp", [x])
 
 
 @_exp.backward
@@ -240,7 +253,7 @@ def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 @custom_gradient
 def _solve(a: Tensor, b: Tensor) -> Tensor:
-    return _host("solve", [a, b])
+    return on_host("solve", [a, b])
 
 
 @_solve.backward
@@ -251,7 +264,7 @@ def _(grad: Tensor, output: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tenso
 
 @custom_gradient
 def _det(x: Tensor) -> Tensor:
-    return _host("det", [x])
+    return on_host("det", [x])
 
 
 @_det.backward
@@ -262,27 +275,27 @@ def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 @custom_gradient
 def _slogdet(x: Tensor) -> Tensor:
-    return _host("slogdet", [x])
+    return on_host("slogdet", [x])
 
 
 @_slogdet.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    of_sign, scale = _unpacked("slogdet", grad, x)
+    of_sign, scale = unpacked("slogdet", grad, x)
     if x.dtype.is_complex:  # a sign that turns
-        sign, _ = _unpacked("slogdet", output, x)
+        sign, _ = unpacked("slogdet", output, x)
         scale = joined(scale.real, -(of_sign.conj() * sign).imag)
     return inv(x).mH * scale.unsqueeze((-2, -1))
 
 
 @custom_gradient
 def _eigh(x: Tensor) -> Tensor:
-    return _host("eigh", [x])
+    return on_host("eigh", [x])
 
 
 @_eigh.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    values, vectors = _unpacked("eigh", output, x)
-    of_values, of_vectors = _unpacked("eigh", grad, x)
+    values, vectors = unpacked("eigh", output, x)
+    of_values, of_vectors = unpacked("eigh", grad, x)
     turn = (vectors.mH @ of_vectors) * _gaps(values.real)
     middle = turn + _identity(x) * of_values.real.unsqueeze(-1)
     found = vectors @ middle @ vectors.mH
@@ -291,13 +304,13 @@ def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 @custom_gradient
 def _eig(x: Tensor) -> Tensor:
-    return _host("eig", [x])
+    return on_host("eig", [x])
 
 
 @_eig.backward
 def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
-    values, vectors = _unpacked("eig", output, x)
-    of_values, of_vectors = _unpacked("eig", grad, x)
+    values, vectors = unpacked("eig", output, x)
+    of_values, of_vectors = unpacked("eig", grad, x)
     turned = vectors.mH @ of_vectors
     along = turned.diagonal(0, -2, -1).real.unsqueeze(-2)  # vectors keep their length
     apart = (values.unsqueeze(-2) - values.unsqueeze(-1)).conj()
@@ -309,15 +322,15 @@ def _(grad: Tensor, output: Tensor, x: Tensor) -> Tensor:
 
 @custom_gradient
 def _svd(x: Tensor, full: bool) -> Tensor:
-    return _host("svd", [x], full)
+    return on_host("svd", [x], full)
 
 
 @_svd.backward
 def _(grad: Tensor, output: Tensor, x: Tensor, full: bool) -> Tensor:
     if full and x.shape[-1] != x.shape[-2]:
         raise DTypeError("svd has no gradient with full_matrices=True unless matrices are square")
-    left, values, right = _unpacked("svd", output, x, full)
-    of_left, of_values, of_right = _unpacked("svd", grad, x, full)
+    left, values, right = unpacked("svd", output, x, full)
+    of_left, of_values, of_right = unpacked("svd", grad, x, full)
     values, of_values = values.real, of_values.real
     gaps = _gaps(values * values)
     line = values.unsqueeze(-2)
@@ -342,7 +355,7 @@ def _(grad: Tensor, output: Tensor, x: Tensor, full: bool) -> Tensor:
 
 @custom_gradient
 def _qr(x: Tensor, mode: str) -> Tensor:
-    return _host("qr", [x], mode)
+    return on_host("qr", [x], mode)
 
 
 @_qr.backward
@@ -350,8 +363,8 @@ def _(grad: Tensor, output: Tensor, x: Tensor, mode: str) -> Tensor:
     m, n = x.shape[-2:]
     if m < n or (mode == "complete" and m != n):
         raise DTypeError(f"qr in mode {mode!r} has no gradient for matrices of shape {(m, n)}")
-    q, r = _unpacked("qr", output, x, mode)
-    of_q, of_r = _unpacked("qr", grad, x, mode)
+    q, r = unpacked("qr", output, x, mode)
+    of_q, of_r = unpacked("qr", grad, x, mode)
     middle = r @ of_r.mH - of_q.mH @ q
     lower = middle.tril(-1)
     symmetric = lower + lower.mH + middle.real * eye(n, dtype=middle.real.dtype)

@@ -146,6 +146,11 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
     return found
 
 
+def is_constant(node: UOp) -> bool:
+    """Whether a value depends on no memory: it has no elements, or all that was used cancelled."""
+    return not any(n.op in (O.BUFFER, O.PARAM, O.BITCAST) for n in toposort([floats_of(node)]))
+
+
 def _behind(node: UOp) -> tuple[UOp, ...]:
     """The sources whose gradients a node has a share in."""
     if node.op == O.ASSIGN or (node.op == O.BITCAST and len(node.src) > 1):

@@ -37,14 +37,36 @@ from svod.tensor.factorizations import (
     svdvals,
 )
 from svod.tensor.guard import guard
-from svod.tensor.matrices import check_order, cond, lstsq, multi_dot, norm, solve_triangular
+from svod.tensor.householder import householder_product
+from svod.tensor.lu import (
+    cholesky_ex,
+    inv_ex,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    lu_solve,
+    solve_ex,
+)
+from svod.tensor.matrices import (
+    check_order,
+    cond,
+    lstsq,
+    multi_dot,
+    norm,
+    solve_triangular,
+    tensorinv,
+    tensorsolve,
+    vander,
+)
 from svod.tensor.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
-    "lstsq", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
-    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
-    "solve_triangular", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm",
+    "cholesky", "cholesky_ex", "cond", "cross", "det", "diagonal", "eig", "eigh", "eigvals",
+    "eigvalsh", "householder_product", "inv", "inv_ex", "lstsq", "lu", "lu_factor", "lu_factor_ex",
+    "lu_solve", "matmul", "matrix_exp", "matrix_norm", "matrix_power", "matrix_rank",
+    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "solve_ex",
+    "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
+    "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 

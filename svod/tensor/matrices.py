@@ -6,15 +6,17 @@ these is called.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.dtype import types as dt
 from svod.tensor.autograd import custom_gradient
 from svod.tensor.complex import squares
 from svod.tensor.core import Axis, Core, axes_of, nodes_of, spelled
 from svod.tensor.creation import eye
 from svod.tensor.elementwise import select
+from svod.tensor.joining import concatenate
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -115,6 +117,57 @@ def solve_triangular(
         unit = eye(A.shape[-1], dtype=A.dtype)
         triangle = triangle * (1 - unit) + unit
     return _linalg().solve(triangle, B)
+
+
+class TriangularSolution(NamedTuple):
+    """The solution, and the matrix it was found with."""
+
+    solution: Tensor
+    cloned_coefficient: Tensor
+
+
+def triangular_solve(
+    b: Tensor,
+    A: Tensor,
+    upper: bool = True,
+    transpose: bool = False,
+    unitriangular: bool = False,
+) -> TriangularSolution:
+    """The X with A @ X = b, or A.mT @ X = b, under torch's older name."""
+    turned = A.mT if transpose else A
+    found = solve_triangular(turned, b, upper=upper != transpose, unitriangular=unitriangular)
+    return TriangularSolution(found, A.clone())
+
+
+@spelled
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of ``tensordot(A, ., ind)``: the first ``ind`` axes are the rows of a matrix."""
+    rows, columns = A.shape[:ind], A.shape[ind:]
+    if ind < 1 or prod(rows) != prod(columns):
+        raise ShapeError(f"tensorinv: {rows} and {columns} have not as many elements")
+    return _linalg().inv(A.reshape(prod(rows), -1)).reshape(*columns, *rows)
+
+
+@spelled
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    """The X with ``tensordot(A, X, X.ndim) = B``; A's axes ``dims`` move to the end first."""
+    turned = A if dims is None else A.movedim(tuple(dims), tuple(range(-len(dims), 0)))
+    shape = turned.shape[B.ndim :]
+    if B.numel() != prod(shape):
+        raise ShapeError(f"tensorsolve: {turned.shape} and {B.shape} do not fit together")
+    return _linalg().solve(turned.reshape(B.numel(), -1), B.ravel()).reshape(shape)
+
+
+@spelled
+def vander(x: Tensor, N: int | None = None) -> Tensor:
+    """The powers 0 .. N - 1 of each element along a new last axis."""
+    count = x.shape[-1] if N is None and x.ndim else N
+    if count is None or count < 2:
+        raise ShapeError(f"vander: N is above 1, not {count}, for shape {x.shape}")
+    whole = x.cast(dt.int64) if x.dtype.kind == "b" else x
+    first = whole.ones_like().unsqueeze(-1)
+    rest = whole.unsqueeze(-1).expand(*x.shape, count - 1)
+    return concatenate([first, rest], -1).cumprod(-1)
 
 
 @spelled

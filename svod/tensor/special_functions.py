@@ -13,6 +13,7 @@ from svod.tensor.core import Operand, tensor_of
 from svod.tensor.elementwise import select
 from svod.tensor.forwards import forward
 from svod.tensor.guard import guard
+from svod.tensor.polynomials import polynomials
 from svod.tensor.precise import like, precise, precise_pair
 from svod.tensor.special import polygamma as _polygamma
 from svod.tensor.tensor import Tensor
@@ -180,4 +181,7 @@ def _floats(x: Any, y: Any) -> tuple[Tensor, Tensor, Any]:
     return left.cast(dtype), right.cast(dtype), dtype
 
 
+_polynomials = polynomials(_pair)
+globals().update(_polynomials)
+__all__ += list(_polynomials)
 guard(globals(), __all__)

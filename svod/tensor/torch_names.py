@@ -13,12 +13,16 @@ from svod.tensor import (
     complexes,
     ctc,
     distances,
+    householder,
+    lu,
+    matrices,
     noise,
     numeric,
     special,
     spectral,
     statistics,
     unpooling,
+    windows,
 )
 from svod.tensor.core import spelled
 from svod.tensor.forwards import forward
@@ -65,6 +69,17 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
     return found
 
 
+def lu_(A: Tensor, pivot: bool = True, get_infos: bool = False) -> Any:
+    """What ``lu_factor`` gives, or with ``get_infos`` what ``lu_factor_ex`` gives."""
+    found = lu.lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
+    return tuple(found) if get_infos else tuple(found[:2])
+
+
+def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor) -> Tensor:
+    """The x with A @ x = b, where LU_data and LU_pivots are A's factorisation."""
+    return lu.lu_solve(LU_data, LU_pivots, b)
+
+
 def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
     """The data as a tensor; a tensor is returned as it is."""
     if isinstance(data, Tensor):
@@ -79,17 +94,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
             "atleast_1d",
             "atleast_2d",
             "atleast_3d",
-            "bartlett_window",
-            "blackman_window",
             "block_diag",
             "cartesian_prod",
             "column_stack",
             "combinations",
             "dstack",
-            "hamming_window",
-            "hann_window",
             "hstack",
-            "kaiser_window",
             "row_stack",
             "scalar_tensor",
             "tril_indices",
@@ -98,6 +108,10 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
             "vander",
             "vstack",
         ]
+    },
+    **{
+        f"{name}_window": getattr(windows, f"{name}_window")
+        for name in ("bartlett", "blackman", "hamming", "hann", "kaiser")
     },
     "range": assembly.range_,
     "bucketize": statistics.bucketize,
@@ -122,6 +136,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rrelu": noise.rrelu,
     "alpha_dropout": noise.alpha_dropout,
     "feature_alpha_dropout": noise.feature_alpha_dropout,
+    "lu": lu_,
+    "lu_solve": lu_solve,
+    "lu_unpack": lu.lu_unpack,
+    "geqrf": householder.geqrf,
+    "ormqr": householder.ormqr,
+    "svd_lowrank": householder.svd_lowrank,
+    "pca_lowrank": householder.pca_lowrank,
+    "triangular_solve": matrices.triangular_solve,
     "chain_matmul": chain_matmul,
     "as_tensor": as_tensor,
 }
