@@ -44,7 +44,7 @@ def grad(
             "allow_unused=False forbids"
         )
     targets = _tensors(inputs, "inputs")
-    roots = _roots(outputs, grad_outputs, is_grads_batched)
+    roots = _roots(outputs, grad_outputs, is_grads_batched, allow_unused or materialize_grads)
     _check_tracked(targets, "input")
     if is_grads_batched:
         found = _batched_gradients(roots, targets)
@@ -98,7 +98,9 @@ def _tensors(given: Any, what: str) -> list[Tensor]:
     return found
 
 
-def _roots(outputs: Any, seeds: Any, is_batched: bool) -> list[Root]:
+def _roots(
+    outputs: Any, seeds: Any, is_batched: bool, may_be_lost: bool | None = False
+) -> list[Root]:
     """The outputs that have gradients, each with its own."""
     found = _tensors(outputs, "outputs")
     if not found:
@@ -110,7 +112,8 @@ def _roots(outputs: Any, seeds: Any, is_batched: bool) -> list[Root]:
         raise ShapeError(f"{len(given)} gradients for {len(found)} outputs")
     if is_batched and any(g is None for g in given):
         raise GradientError("is_grads_batched needs grad_outputs for every output")
-    _check_tracked(found, "output")
+    if not may_be_lost:
+        _check_tracked(found, "output")
     for t, g in zip(found, given, strict=True):
         if is_batched and (g.shape[1:] != t.shape or g.shape[:1] != given[0].shape[:1]):
             raise ShapeError(

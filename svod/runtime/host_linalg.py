@@ -110,7 +110,7 @@ def _lu(x: Array, checked: bool) -> tuple[Array, ...]:
 def _permutation(pivots: Array, rows: int) -> tuple[Array, ...]:
     """Where each row comes from after exchanging rows k and pivots[k] - 1 one after the other."""
     steps = pivots.reshape(prod(pivots.shape[:-1]), pivots.shape[-1]).real.astype(np.int64) - 1
-    if steps.size and not (0 <= steps.min() and steps.max() < rows):
+    if steps.size and not (steps.min() >= 0 and steps.max() < rows):
         raise np.linalg.LinAlgError(f"pivots are from 1 to {rows}")
     found, each = np.tile(np.arange(rows), (len(steps), 1)), np.arange(len(steps))
     for k, row in enumerate(steps.T):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations as _choices
 from itertools import combinations_with_replacement as _choices_again
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -311,6 +312,22 @@ class Assembly(Core):
             raise ShapeError(f"as_strided: sizes {sizes} and strides {strides}")
         node = self.ravel().uop
         return wrap(strided(node, sizes, strides, integer(storage_offset, "offset")), self._device)
+
+    def resize(self: Tensor, *sizes: Any) -> Tensor:
+        """The row-major elements under another shape; those beyond the present ones are zero."""
+        wanted, flat = shape_of(sizes), self.ravel()
+        if any(n < 0 for n in wanted):
+            raise ShapeError(f"resize: sizes are 0 or more, got {wanted}")
+        size, more = prod(wanted), prod(wanted) - self.numel()
+        return (flat.pad((0, more)) if more > 0 else flat.narrow(0, 0, size)).reshape(wanted)
+
+    def resize_as(self: Tensor, other: Tensor) -> Tensor:
+        """The row-major elements under the shape of another tensor."""
+        return self.resize(other.shape)
+
+    def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None) -> Tensor:
+        """A tensor of this dtype and device whose values nobody should rely on."""
+        return self.new_empty(size, dtype=dtype)
 
     def new_empty(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
         """A tensor of this dtype and device whose values nobody should rely on."""

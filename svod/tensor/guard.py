@@ -87,7 +87,8 @@ def _is_of_reals(function: Any) -> bool:
     module, name = function.__module__ or "", function.__name__
     if not module.startswith("svod") or module.startswith(MODULES):
         return False
-    is_named = name in TAKES_COMPLEX or name.removesuffix("_") in TAKES_COMPLEX
+    forms = (name, name.removesuffix("_"), name.removesuffix("_copy"), name.removeprefix("unsafe_"))
+    is_named = any(form in TAKES_COMPLEX for form in forms)
     return not is_named and not name.startswith("__")
 
 

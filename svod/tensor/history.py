@@ -147,8 +147,18 @@ def tracked(roots: Iterable[UOp]) -> set[UOp]:
 
 
 def is_constant(node: UOp) -> bool:
-    """Whether a value depends on no memory: it has no elements, or all that was used cancelled."""
-    return not any(n.op in (O.BUFFER, O.PARAM, O.BITCAST) for n in toposort([floats_of(node)]))
+    """Whether a value depends on no element of memory: what it was computed from cancelled."""
+    waiting, seen = [floats_of(node)], set()
+    while waiting:
+        found = waiting.pop()
+        if found in seen or 0 in found.shape:
+            continue
+        seen.add(found)
+        is_argument = found.op == O.BITCAST and isinstance(found.arg, tuple)
+        if is_argument or found.op in (O.BUFFER, O.PARAM):
+            return False
+        waiting += found.src
+    return True
 
 
 def _behind(node: UOp) -> tuple[UOp, ...]:

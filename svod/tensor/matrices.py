@@ -165,8 +165,9 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:
     if count is None or count < 2:
         raise ShapeError(f"vander: N is above 1, not {count}, for shape {x.shape}")
     whole = x.cast(dt.int64) if x.dtype.kind == "b" else x
+    whole = whole if x.ndim else whole.unsqueeze(0)
     first = whole.ones_like().unsqueeze(-1)
-    rest = whole.unsqueeze(-1).expand(*x.shape, count - 1)
+    rest = whole.unsqueeze(-1).expand(*whole.shape, count - 1)
     return concatenate([first, rest], -1).cumprod(-1)
 
 

@@ -10,7 +10,18 @@ from svod.dtype import types as dt
 from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.tensor.autograd import custom_gradient
-from svod.tensor.core import Core, Operand, Scalar, axis_of, float_node, pair, tensor_of, wrap
+from svod.tensor.core import (
+    Axis,
+    Core,
+    Operand,
+    Scalar,
+    axes_of,
+    axis_of,
+    float_node,
+    pair,
+    tensor_of,
+    wrap,
+)
 from svod.tensor.elementwise import select
 
 if TYPE_CHECKING:
@@ -254,3 +265,14 @@ ALIASES = {
     "negative": "neg", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
     "not_equal": "ne", "nelement": "numel", "ndimension": "dim", "ger": "outer",
 }  # fmt: skip
+
+
+def hash_tensor(input: Tensor, dim: Axis = None, *, keepdim: bool = False, mode: int = 0) -> Tensor:
+    """The exclusive or of the bits of the elements, as 64-bit numbers, over axes."""
+    if mode != 0:
+        raise ShapeError(f"hash_tensor: the only mode is 0, not {mode}")
+    bits = input.double() if input.dtype.kind == "f" else input.cast(dt.int64)
+    place = wrap(B.iota(64, dt.uint64), None)
+    axes = axes_of(None if dim == () else dim, input.ndim)
+    odd = ((bits.bitcast(dt.uint64).unsqueeze(-1) >> place) & 1).sum(axes, keepdim) & 1
+    return (odd << place).sum(-1)

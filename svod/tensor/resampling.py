@@ -249,6 +249,20 @@ def _placed(x: Tensor, size: int, padding_mode: str, align_corners: bool) -> Ten
     return x.clamp(0, size - 1)
 
 
+def grid_sampler(
+    input: Tensor,
+    grid: Tensor,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+) -> Tensor:
+    """grid_sample with numbers for its modes, in the order in which it names them."""
+    modes = ("bilinear", "nearest", "bicubic")[interpolation_mode]
+    return grid_sample(
+        input, grid, modes, ("zeros", "border", "reflection")[padding_mode], align_corners
+    )
+
+
 def grid_sample(
     input: Tensor,
     grid: Tensor,

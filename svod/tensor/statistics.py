@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -319,6 +319,39 @@ def _range_of(x: Tensor, low: float, high: float, margin: float, what: str) -> t
 
 
 # -- functions of torch that are no methods ----------------------------------------------------
+
+
+def histogramdd(
+    input: Tensor,
+    bins: Any,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """How many of the points in the last axis are in each box, and the edges along each axis."""
+    if input.ndim < 2:
+        raise ShapeError(f"histogramdd needs at least 2 axes, not shape {input.shape}")
+    columns = input.reshape(-1, input.shape[-1]).unbind(1)
+    counts = list(bins) if isinstance(bins, (list, tuple)) else [bins] * len(columns)
+    if len(counts) != len(columns):
+        raise ShapeError(f"histogramdd: {len(counts)} bins for points of {len(columns)} numbers")
+    if range is not None and len(range) != 2 * len(columns):
+        raise ShapeError(f"histogramdd: the range has {len(range)} numbers, not {2 * len(columns)}")
+    edges, place, inside, volume = [], 0, True, 1
+    for i, (x, count) in enumerate(zip(columns, counts, strict=True)):
+        span = None if range is None else range[2 * i : 2 * i + 2]
+        edge = x.histogram(count, range=span)[1]
+        size = edge.shape[0] - 1
+        here = select(x == edge[-1], size - 1, edge.contiguous().searchsorted(x, right=True) - 1)
+        place, inside = place * size + here, (x >= edge[0]) & (x <= edge[-1]) & inside
+        volume = volume * (edge[1:] - edge[:-1]).reshape((-1,) + (1,) * (len(columns) - i - 1))
+        edges.append(edge)
+    sizes = tuple([e.shape[0] - 1 for e in edges])
+    ones = input.ones_like().reshape(-1, input.shape[-1])[:, 0]
+    amounts = select(inside, ones if weight is None else weight.ravel().cast(input.dtype), 0)
+    start = wrap(B.full((prod(sizes),), 0, input.dtype), input._device)
+    found = start.scatter_add(0, select(inside, place, 0), amounts).reshape(sizes)
+    return (found / (found.sum() * volume) if density else found), tuple(edges)
 
 
 def bucketize(

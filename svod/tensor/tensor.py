@@ -409,7 +409,9 @@ _METHODS = (
     "true_divide trunc xlogy"
 )
 IN_PLACE: dict[str, str] = {}  # name of the form = name of the method
-_MOVES = "squeeze unsqueeze t transpose swapaxes swapdims"  # these may change the shape
+_MOVES = (
+    "squeeze unsqueeze t transpose swapaxes swapdims resize resize_as"  # these may change the shape
+)
 
 
 def _add_in_place_forms(names: str) -> None:

@@ -18,6 +18,7 @@ from svod.tensor import (
     matrices,
     noise,
     numeric,
+    resampling,
     special,
     spectral,
     statistics,
@@ -26,6 +27,7 @@ from svod.tensor import (
 )
 from svod.tensor.core import spelled
 from svod.tensor.forwards import forward
+from svod.tensor.layouts import LAYOUTS
 from svod.tensor.tensor import Tensor
 
 # Names that torch offers both as a method and as a function.
@@ -51,7 +53,7 @@ _IN_PLACE = (
     "abs acos acosh addmv arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh ceil "
     "celu clamp clamp_max clamp_min clip cos cosh deg2rad detach erf erfc exp exp2 expm1 fill fix "
     "floor frac gcd i0 index_put lcm ldexp log log10 log1p log2 logit nan_to_num neg negative "
-    "rad2deg reciprocal relu round rsqrt selu sigmoid sin sinc sinh sqrt square tan tanh "
+    "rad2deg reciprocal relu resize_as round rsqrt selu sigmoid sin sinc sinh sqrt square tan tanh "
     "threshold trunc xlogy zero"
 )
 
@@ -88,6 +90,7 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **LAYOUTS,
     **{
         name: getattr(assembly, name)
         for name in [
@@ -144,11 +147,17 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "svd_lowrank": householder.svd_lowrank,
     "pca_lowrank": householder.pca_lowrank,
     "triangular_solve": matrices.triangular_solve,
+    "hash_tensor": numeric.hash_tensor,
+    "histogramdd": statistics.histogramdd,
+    "grid_sampler_2d": resampling.grid_sampler,
+    "grid_sampler_3d": resampling.grid_sampler,
     "chain_matmul": chain_matmul,
     "as_tensor": as_tensor,
 }
 TORCH_NAMES: dict[str, Callable[..., Any]] = {
     **{name: forward(name, name) for name in _METHODS.split()},
     **{f"{name}_": forward(f"{name}_", f"{name}_") for name in _IN_PLACE.split()},
+    "unsafe_chunk": forward("unsafe_chunk", "chunk"),
+    "unsafe_split": forward("unsafe_split", "split"),
     **{name: spelled(function) for name, function in _FUNCTIONS.items()},
 }

@@ -223,6 +223,14 @@ class Unary(Core):
         """As bfloat16."""
         return self.cast(dt.bfloat16)
 
+    def cfloat(self: Tensor) -> Tensor:
+        """As complex64."""
+        return self.cast(dt.complex64)
+
+    def cdouble(self: Tensor) -> Tensor:
+        """As complex128."""
+        return self.cast(dt.complex128)
+
     def char(self: Tensor) -> Tensor:
         """As int8."""
         return self.cast(dt.int8)
