@@ -14,10 +14,10 @@ from svod.device.buffer import Buffer
 from svod.device.names import canonical
 from svod.runtime.failures import OpError
 from svod.runtime.memory import MemoryReport
-from svod.runtime.ops import PreparedKernel, PreparedOp
+from svod.runtime.ops import PreparedCopy, PreparedKernel, PreparedOp
 from svod.runtime.order import order_and_levels
 from svod.runtime.plan import ExecutionPlan
-from svod.runtime.ports import PortSpec, Shape
+from svod.runtime.ports import PortSpec, Shape, written_places
 
 
 class ExecutionPlanBuilder:
@@ -43,8 +43,12 @@ class ExecutionPlanBuilder:
 
     def add_buffer(self, ast_id: int, buffer: Buffer) -> int:
         """Append a buffer under the id of its graph node; returns its place in the table."""
+        self._ast_to_buffer[ast_id] = place = self.append_buffer(buffer)
+        return place
+
+    def append_buffer(self, buffer: Buffer) -> int:
+        """Append a buffer that belongs to no graph node; returns its place in the table."""
         self._buffers.append(buffer)
-        self._ast_to_buffer[ast_id] = len(self._buffers) - 1
         return len(self._buffers) - 1
 
     def map_buffer(self, ast_id: int, index: int) -> None:
@@ -105,6 +109,15 @@ class ExecutionPlanBuilder:
     def add_kernel(self, kernel: PreparedKernel) -> None:
         """Append a compiled kernel."""
         self.add_op(kernel)
+
+    def add_copy(self, place: int) -> int:
+        """Copy what the ops so far leave in a place to new memory; returns the place of that."""
+        value = self._buffers[place]
+        twin = self.append_buffer(Buffer.new(value.device, value.size, value.dtype))
+        before = [n for n, op in enumerate(self._ops) if place in written_places((op,))]
+        copy = PreparedCopy(max(op.id for op in self._ops) + 1, [twin, place])
+        self.add_op_with_instance_dependencies(copy, before)
+        return twin
 
     # -- building -------------------------------------------------------------------------------
 

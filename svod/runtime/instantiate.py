@@ -54,6 +54,7 @@ class ScheduleResult:
     output_ids: list[int]
     buffers: dict[int, Buffer]  # every buffer of the schedule by the id of its node
     given: frozenset[int] = frozenset()  # ids of the nodes whose buffers the caller gave
+    inputs: InputBuffers = field(default_factory=dict)  # all the caller gave, used or not
 
 
 def create_schedule(
@@ -79,7 +80,7 @@ def instantiate(
         if output.sn not in held and output.sn in inputs:
             held[output.sn] = inputs[output.sn]
     outputs = [output.sn for output in schedule.outputs]
-    return ScheduleResult(items, outputs, held, frozenset(held.keys() & inputs.keys()))
+    return ScheduleResult(items, outputs, held, frozenset(held.keys() & inputs.keys()), inputs)
 
 
 def _invoked(

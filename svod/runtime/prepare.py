@@ -47,6 +47,10 @@ class PortNames:
     inputs: Mapping[int, tuple[str, Shape | None]] = field(default_factory=dict)
     outputs: Sequence[tuple[str, Shape | None]] = ()  # one per output, in order
     complex: frozenset[str] = frozenset()  # names of those whose floats are complex numbers
+    empty: Mapping[int, Buffer] = field(default_factory=dict)  # outputs without elements, by place
+    # Every input is a port, also one that nothing reads, and every output has memory of its own.
+    # Else the plan has only inputs that are read, and outputs of one value share their memory.
+    is_whole: bool = True
 
 
 def prepare_plan(
@@ -239,8 +243,14 @@ class _Build:
         outputs = [self._output(node) for node in schedule.output_ids]
         if not outputs:
             raise GraphError("a plan needs at least one output")
+        for position, buffer in sorted(names.empty.items()):
+            outputs.insert(position, builder.append_buffer(buffer))
+        if names.is_whole:
+            outputs[: len(names.outputs)] = self._apart(outputs[: len(names.outputs)])
         builder.set_output_buffers(outputs)
         for node, (name, shape) in names.inputs.items():
+            if names.is_whole and node not in self.places:  # simplification left no reader
+                self._place(node, schedule.inputs[node])
             if node in self.places:
                 builder.name_input(name, self.places[node], shape, name in names.complex)
         for (name, shape), place in zip(names.outputs, outputs, strict=False):
@@ -269,6 +279,13 @@ class _Build:
                 raise BufferNotFound(node, "the plan, as an output")
             self._place(node, buffer)
         return self.places[node]
+
+    def _apart(self, outputs: Sequence[int]) -> list[int]:
+        """The outputs with a copy for each further one of a value, so that all can be bound."""
+        found: list[int] = []
+        for place in outputs:
+            found.append(self.builder.add_copy(place) if place in found else place)
+        return found
 
     def _op(
         self,

@@ -8,7 +8,7 @@ changed in place, or state that is gone, makes the record outdated: `is_current`
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -18,11 +18,13 @@ from svod.device.buffer import Buffer, Storage
 from svod.device.registry import get_device
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, is_symbolic, make
-from svod.ir.sweep import maybe_sweep, note_buffers
+from svod.ir.node import UOp, is_symbolic
+from svod.ir.sweep import maybe_sweep
+from svod.schedule.normalize import bind_value
 from svod.tensor import history, registry, settings, tracing
-from svod.tensor.core import Core, tensor_of, wrap
+from svod.tensor.core import Core, wrap
 from svod.tensor.realize import realize
+from svod.tensor.results import Output, Wrapping
 from svod.tensor.settings import Facts
 from svod.tensor.tracing import Effects
 from svod.tensor.trees import Form, unflatten
@@ -31,20 +33,6 @@ from svod.tensor.writes import overdue
 if TYPE_CHECKING:
     from svod.runtime.plan import ExecutionPlan
     from svod.tensor.tensor import Tensor
-
-
-class Output(NamedTuple):
-    """A result of the function: of the plan, an argument, or something that never changes."""
-
-    port: str = ""  # of the plan
-    is_twin: bool = False  # another result of the port is a tensor of its own
-    argument: int = -1  # a leaf that is given back, or whose memory was taken over
-    value: Any = None
-    shape: tuple[Any, ...] = ()
-    size: int = 0
-    dtype: Any = None
-    device: str = ""
-    is_complex: bool = False  # shape, size and dtype are those of its pairs of floats
 
 
 class Prepared:
@@ -66,8 +54,8 @@ class Prepared:
         self.names = list(names.items())
         self.form = form
         self.results = results
-        new = {r.port: r for r in results if r.port and not r.is_twin}
-        self.fresh = [(r, get_device(r.device).allocator) for r in new.values()]
+        new = [r for r in results if r.port and not r.is_twin]
+        self.fresh = [(r, get_device(r.device).allocator) for r in new]
         self.line = line
         self.variables = list(variables.items())
         self.has_sizes = has_sizes or any(is_symbolic(r.shape) for r in results)
@@ -154,11 +142,10 @@ class Prepared:
     def run(self, leaves: list[Any]) -> Any:
         """Bind, run, and wrap what came out."""
         plan = self._plan
-        made: dict[str, Tensor] = {}
+        held: dict[str, Buffer] = {}
+        values = self._values(leaves) if self.has_sizes or self.variables else {}
         if plan is not None:
             bound: dict[str, Any] = {}
-            held: dict[str, Buffer] = {}
-            values: dict[str, int] = {}
             if self.memory and self.seen != registry.changes[0]:
                 _settle(self.memory, self.targets, self.harmless)
                 _copy_views({memory: leaf() for leaf, memory in self.changed})
@@ -173,9 +160,6 @@ class Prepared:
             for place, name in self.names:
                 leaf = leaves[place]
                 if isinstance(leaf, Core):
-                    node = leaf.uop
-                    if self.has_sizes and is_symbolic(node.shape):
-                        values.update(_bound_values(node.shape))
                     bound[name] = _buffer(leaf)
                 else:
                     bound[name] = leaf if leaf.dtype.kind != "c" else _pairs(leaf)
@@ -183,8 +167,6 @@ class Prepared:
                 storage = Storage(result.device, result.size * result.dtype.itemsize, allocator)
                 buffer = Buffer(storage, result.size, result.dtype)
                 bound[result.port] = held[result.port] = buffer
-            for place, name in self.variables:
-                values[name] = leaves[place].src[1].arg
             with plan._lock:
                 plan._wiring.rebind(bound)
                 if values:
@@ -192,13 +174,9 @@ class Prepared:
                 if self.draws:
                     self._draw()
                 plan.execute()
-            for result, _ in self.fresh:
-                made[result.port] = self._wrapped(result, held[result.port], values)
             maybe_sweep()
-        if self.is_single:
-            found = self._result(self.results[0], made, leaves)
-        else:
-            found = unflatten(self.form, [self._result(r, made, leaves) for r in self.results])
+        made = Wrapping(held, values, self.line).results(self.results, leaves)
+        found = made[0] if self.is_single else unflatten(self.form, made)
         is_noted = tracing.state.effects is not None
         for leaf, grad in self.left:
             t = leaf()
@@ -207,37 +185,22 @@ class Prepared:
         self.seen = registry.changes[0]
         return found
 
+    def _values(self, leaves: list[Any]) -> dict[str, int]:
+        """What the arguments bind variables to; one variable has one value."""
+        found: dict[str, int] = {}
+        for leaf in leaves:
+            sizes = leaf.uop.shape if isinstance(leaf, Core) else (leaf,)
+            for size in [s for s in sizes if isinstance(s, UOp)]:
+                for bind in [n for n in size.toposort() if n.op == O.BIND]:
+                    bind_value(found, bind, "arguments of a jit function")
+        return found
+
     def _draw(self) -> None:
         if self.has_drawn:
             self.has_drawn = False
             return
         for generator, count, words in self.draws:
             words.copyin(generator.words(count))
-
-    def _wrapped(self, result: Output, buffer: Buffer, values: dict[str, int]) -> Tensor:
-        node = B.new_buffer(result.size, result.dtype, result.device, buffer)
-        note_buffers((node,))
-        shape = result.shape
-        if self.has_sizes:
-            node = B.view_as(node, _with_values(shape, values))
-        elif len(shape) != 1:
-            node = make(O.RESHAPE, node.dtype, (node,), shape)
-            node._shape = shape
-        if result.is_complex:
-            node = B.complex_view(node)
-        node.origin = self.line
-        return wrap(node, result.device)
-
-    def _result(self, result: Output, made: dict[str, Tensor], leaves: list[Any]) -> Any:
-        if result.is_twin:
-            first = made[result.port]
-            return wrap(registry.twin_of(first.uop), first._device)
-        if result.port:
-            return made[result.port]
-        if result.argument >= 0:
-            given = leaves[result.argument]
-            return wrap(given.uop, given._device) if isinstance(given, Core) else tensor_of(given)
-        return result.value
 
 
 def _buffer(t: Tensor) -> Buffer:
@@ -305,27 +268,5 @@ def unbound_shape(shape: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(size, UOp):
             binds = {n: n.src[0] for n in size.toposort() if n.op == O.BIND}
             size = replace_in_size(size, binds)
-        found.append(size)
-    return tuple(found)
-
-
-def _bound_values(shape: tuple[Any, ...]) -> dict[str, int]:
-    found = {}
-    for size in shape:
-        if isinstance(size, UOp):
-            for n in size.toposort():
-                if n.op == O.BIND:
-                    found[n.src[0].arg.name] = n.src[1].arg
-    return found
-
-
-def _with_values(shape: tuple[Any, ...], values: dict[str, int]) -> tuple[Any, ...]:
-    from svod.schedule.sizes import replace_in_size
-
-    found = []
-    for size in shape:
-        if isinstance(size, UOp):
-            free = [n for n in size.toposort() if n.op == O.DEFINE_VAR and n.arg.name in values]
-            size = replace_in_size(size, {n: n.bind(values[n.arg.name]) for n in free})
         found.append(size)
     return tuple(found)

@@ -117,9 +117,9 @@ def prepare(
     asked = tensors
     tensors = as_floats(tensors)
     both = list(zip(tensors, asked, strict=True))
-    pending = _pending(tensors)
-    if not pending:
+    if not _pending(tensors):
         raise EmptySchedule("nothing to prepare: every tensor is realised, or there is none")
+    pending = [_as_output(t) for t in tensors]
     watch = _watch("prepare", pending)
     context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
     live = frozenset(named) if freeze else None
@@ -134,6 +134,14 @@ def prepare(
         if floats is not tensor:
             tensor.uop = B.complex_view(floats.uop)
     return plan
+
+
+def _as_output(tensor: Tensor) -> Tensor:
+    """What is computed for a tensor: a copy of one that has memory, which may be an input."""
+    node = tensor.uop
+    if registry.buffer_node(node) is None or 0 in node.shape:
+        return tensor
+    return wrap(make(O.CONTIGUOUS, node.dtype, (node,)), tensor._device)
 
 
 def recorded_plan(
@@ -183,8 +191,8 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         if old.op == O.ASSIGN:
             mapping[old] = _assigned(old)
             continue
-        if tensor._device is not None and tensor._device.startswith(DISK_PREFIX):
-            tensor._device = buffer.device  # a disk computes nothing
+        if not buffer.size:
+            continue  # it has its memory
         if elements(old.shape) != buffer.size:
             raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
         if old in mapping:
@@ -317,7 +325,7 @@ def _make_plan(
     names: _Names | PortNames | None,
     live: frozenset[UOp] | None,
 ) -> tuple[ExecutionPlan, Normalization]:
-    roots: Sequence[UOp] = [t.uop for t in pending]
+    roots: Sequence[UOp] = [t.uop for t in pending if 0 not in t.uop.shape]
     folded: list[Buffer] = []
     if live is not None:
         roots, folded = _folded(roots, live, config)
@@ -450,7 +458,8 @@ def _port_names(
         names = [f"output{i}" for i in range(len(pending))]
     shapes = [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)]
     pairs = frozenset((*complex_inputs, *[names[place] for place in complex_places]))
-    return PortNames(inputs, shapes, pairs)
+    empty = {n: Buffer.new(t.device, 0, t.dtype) for n, t in enumerate(pending) if 0 in t.shape}
+    return PortNames(inputs, shapes, pairs, empty)
 
 
 def _assigned(node: UOp) -> UOp:

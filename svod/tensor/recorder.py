@@ -22,13 +22,15 @@ from svod.ir.scan import outer_order, outer_sources
 from svod.runtime.prepare import PortNames
 from svod.tensor import history, registry, tracing
 from svod.tensor.core import Core, tensor_of, wrap
-from svod.tensor.prepared import Output, Prepared, unbound_shape
+from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.realize import realize, recorded_plan
+from svod.tensor.results import Output, joined
 from svod.tensor.tracing import Effects, recording
 from svod.tensor.trees import Form, flatten, unflatten
 from svod.tensor.writes import waiting
 
 if TYPE_CHECKING:
+    from svod.runtime.plan import ExecutionPlan
     from svod.tensor.jit import Jit
     from svod.tensor.tensor import Tensor
 
@@ -180,57 +182,28 @@ class Recorder:
         effects: Effects,
         live: frozenset[UOp] | None,
     ) -> tuple[Prepared, set[UOp]]:
-        pending: dict[UOp, str] = {}
-        first: dict[str, Any] = {}  # port -> the first tensor it stands for
-        results: list[Output] = []
-        devices: list[str | None] = []
-        taken: list[int] = list(self.donated)
-        places = {node: place for place, node in self.nodes.items()}
-        for value in outputs:
-            if not isinstance(value, Core):
-                results.append(Output(value=value))
-                continue
-            node = B.floats_of(value.uop)
-            own = registry.buffer_node(node)
-            if own is not None and own in places:
-                results.append(Output(argument=places[own]))
-                continue
-            if own is not None:
-                results.append(Output(value=value))
-                continue
-            match = next((p for p in taken if _fits(self.seen[p], value)), None)
-            if match is not None:
-                taken.remove(match)
-                roots.append(B.assign(B.view_as(self.nodes[match], node.shape), node))
-                results.append(Output(argument=match))
-                continue
-            stored = make(O.CONTIGUOUS, node.dtype, (node,))
-            if stored not in pending:
-                pending[stored] = f"output{len(pending)}"
-                devices.append(value._device)
-            port = pending[stored]
-            is_twin = first.setdefault(port, value) is not value
-            size = elements(node.shape)
-            results.append(
-                Output(
-                    port, is_twin, -1, None, node.shape, size, node.dtype, value.device,
-                    value.dtype.is_complex,
-                )
-            )  # fmt: skip
-        nodes = [*pending, *dict.fromkeys(roots)]
+        """The plan, and the nodes of its graph that it still has after simplification."""
+        wanted: dict[UOp, str | None] = {}  # stored values, and the devices they are for
+        results = self._results(outputs, roots, wanted)
+        nodes = [*wanted, *[node for node in dict.fromkeys(roots) if 0 not in node.shape]]
         if not nodes:
             return Prepared(None, {}, form, results, {}, [], None, False, []), set()
-        used = set(outer_order(nodes))
-        names = {p: f"argument{p}" for p, node in self.nodes.items() if node in used}
+        names = {p: f"argument{p}" for p in self.nodes}
         inputs = {self.nodes[p].sn: (name, self.seen_shape(p)) for p, name in names.items()}
-        ports = PortNames(inputs, [(n, s.shape) for s, n in pending.items()])
-        where = [*devices, *[None] * (len(nodes) - len(devices))]
-        tensors = [wrap(node, device) for node, device in zip(nodes, where, strict=True)]
+        stored = [(f"output{n}", node.shape) for n, node in enumerate(wanted)]
+        ports = PortNames(inputs, stored, is_whole=False)
+        devices = [*wanted.values(), *[None] * (len(nodes) - len(wanted))]
+        tensors = [wrap(node, device) for node, device in zip(nodes, devices, strict=True)]
         if tensors[0]._device is None:
             tensors[0]._device = self._device()
         if live is not None:  # random words are drawn anew for every run
             live |= {tracing.memory_of(node) for _, _, node in effects.draws}
         plan = recorded_plan(tensors, self.owner.config, ports, live)
+        # Only now is known what the plan reads, and which results are one value.
+        found = {port.name: port.index for port in plan.ports}
+        results = joined(results, outputs, found)
+        names = {place: name for place, name in names.items() if name in found}
+        used = _used(nodes, plan)
         variables = {p: leaf.src[0].arg.name for p, leaf in enumerate(self.leaves)
                      if isinstance(leaf, UOp)}  # fmt: skip
         draws = [(g, count, _memory(node)) for g, count, node in effects.draws]
@@ -239,8 +212,46 @@ class Recorder:
         has_sizes = any(is_symbolic(self.seen[place].shape) for place in self.nodes)
         targets = {tracing.memory_of(node) for node in roots}
         written = [place for place, node in self.nodes.items() if node in targets]
-        found = Prepared(plan, names, form, results, variables, draws, line, has_sizes, written)
-        return found, used
+        prepared = Prepared(plan, names, form, results, variables, draws, line, has_sizes, written)
+        return prepared, used
+
+    def _results(
+        self, outputs: list[Any], roots: list[UOp], wanted: dict[UOp, str | None]
+    ) -> list[Output]:
+        """What each result is; assignments to donated memory are added to the roots."""
+        places = {node: place for place, node in self.nodes.items()}
+        tensors = [value for value in outputs if isinstance(value, Core)]
+        shown = {registry.buffer_node(B.floats_of(t.uop)) for t in tensors}
+        shown |= {tracing.memory_of(root) for root in roots}
+        free = [place for place in self.donated if self.nodes[place] not in shown]
+        results: list[Output] = []
+        for value in outputs:
+            if not isinstance(value, Core):
+                results.append(Output(value=value))
+                continue
+            node = B.floats_of(value.uop)
+            own = registry.buffer_node(node)
+            found = Output(
+                shape=node.shape, size=elements(node.shape), dtype=node.dtype, device=value.device,
+                has_sizes=is_symbolic(node.shape), is_complex=value.dtype.is_complex,
+            )  # fmt: skip
+            if own is not None and own in places:
+                place = places[own]
+                is_same = value is self.seen[place]
+                results.append(found._replace(argument=place, is_same=is_same))
+            elif own is not None:
+                results.append(Output(value=value))
+            elif 0 in node.shape:
+                results.append(found)
+            elif (match := next((p for p in free if _fits(self.seen[p], value)), -1)) >= 0:
+                free.remove(match)
+                roots.append(B.assign(B.view_as(self.nodes[match], node.shape), node))
+                results.append(found._replace(argument=match))
+            else:
+                stored = make(O.CONTIGUOUS, node.dtype, (node,))
+                wanted.setdefault(stored, value._device)
+                results.append(found._replace(port=f"output{list(wanted).index(stored)}"))
+        return results
 
     def seen_shape(self, place: int) -> tuple[Any, ...]:
         return unbound_shape(B.floats_of(tensor_of(self.leaves[place]).uop).shape)
@@ -249,6 +260,14 @@ class Recorder:
         for place in self.nodes:
             return str(self.seen[place].device)
         return None
+
+
+def _used(nodes: list[UOp], plan: ExecutionPlan) -> set[UOp]:
+    """The nodes of a graph, but of its memory only what the plan reads or writes."""
+    order = outer_order(nodes)
+    parts = {node.src[0] for node in order if node.op == O.BUFFER_VIEW}
+    held = plan.ast_to_buffer_map().keys()
+    return {n for n in order if n.op != O.BUFFER or n.sn in held or n in parts}
 
 
 def parts_of(state: Any) -> list[Any]:

@@ -75,6 +75,7 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
     """
     if all(old is new for old, new in mapping.items()):
         return
+    changes[0] += 1
     record(mapping)
     oldest = min([node.sn for node in mapping])
     owners = owners or {}

@@ -1,0 +1,186 @@
+"""What a recorded function and a plan give back, and what they read: decided after simplification.
+
+Results that are one value, arguments that come back, arguments nothing reads, results without
+elements, donated memory, and tensors outside that change between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import svod
+from svod import Tensor, nn
+from svod.base.errors import VariableError
+
+ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def rows() -> Tensor:
+    return Tensor(ROWS).realize()
+
+
+def same(found: Any, wanted: Any) -> None:
+    """Values, shapes and dtypes are equal, in structures too."""
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_array_equal(a, b)
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
+    "one value written in two ways": lambda x: (x + 1, 1 + x),
+    "one value under three shapes": lambda x: (x + 1, (1 + x).reshape(-1), (x + 1).reshape(3, 2)),
+    "a value and the same without gradients": lambda x: ((x * x).sum(), (x * x).sum().detach()),
+    "a value and its bits": lambda x: (x + 1, (1 + x).bitcast(svod.int32), x.bitcast(svod.int32)),
+    "one tensor twice": lambda x: (y := x * 2, y, y.reshape(6)),
+    "constants": lambda x: (x * 0, svod.zeros(2, 3), svod.zeros(2, 3), x - x, svod.arange(3)),
+    "the argument under other shapes": lambda x: (x.reshape(-1), x, x.reshape(3, 2), x + 1),
+    "only the argument": lambda x: (x.reshape(1, 6), x.T, x[0], x * 1),
+    "nothing of the argument": lambda x: (svod.ones(3), x[0] * 0),
+    "parts without elements": lambda x: (x[0:0].reshape(3, 0), x[:, 3:].reshape(-1), x[5:], x + 1),
+    "only parts without elements": lambda x: (x[:, 0:0].reshape(0, 7), x[2:].sum(1)),
+    "sums over nothing": lambda x: (x[0:0].reshape(0, 2).sum(0), x[:, 3:].reshape(0, 4).sum() + x),
+    "complex numbers and their parts": lambda x: (
+        svod.complex(x, x),
+        svod.view_as_real(svod.complex(x, 1 * x)),
+        svod.complex(x, x).real,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_recorded_function_gives_back_what_the_function_does(name: str) -> None:
+    function = FUNCTIONS[name]
+    f = svod.jit(function)
+    for scale in (1, 3):
+        x = Tensor(ROWS * scale).realize()
+        same(f(x), function(x))
+    same(f(ROWS * 2), function(Tensor(ROWS * 2)))
+
+
+NOTHING_TO_COMPUTE = "only parts without elements"
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n != NOTHING_TO_COMPUTE])
+def test_a_plan_gives_back_every_tensor_it_was_made_for(name: str) -> None:
+    x = rows()
+    plan = svod.prepare(*FUNCTIONS[name](x), inputs={"x": x})
+    for scale in (1, 3):
+        wanted = FUNCTIONS[name](Tensor(ROWS * scale))
+        found = plan(x=ROWS * scale)
+        same(found if isinstance(found, tuple) else (found,), wanted)
+        given = {
+            p.name: np.full(w.shape, 99, np.asarray(w).dtype)
+            for p, w in zip([p for p in plan.ports if p.is_output], wanted, strict=True)
+        }
+        plan(x=ROWS * scale, **given)
+        same(list(given.values()), wanted)
+
+
+def test_results_of_one_value_do_not_change_together() -> None:
+    first, second, third = svod.jit(lambda x: (x + 1, 1 + x, (x + 1).reshape(6)))(rows())
+    first.assign(svod.zeros(2, 3)).realize()
+    second[0] = 7
+    same((first, third), (np.zeros((2, 3), np.float32), (ROWS + 1).reshape(6)))
+    same((second,), (np.concatenate([np.full((1, 3), 7, np.float32), ROWS[1:] + 1]),))
+
+
+def test_a_result_that_is_the_argument_is_the_argument() -> None:
+    f = svod.jit(lambda x, y: (x, x + y))
+    x = rows()
+    assert f(x, x)[0] is x
+    assert svod.jit(lambda x: x)(x) is x
+
+
+def test_a_loss_returned_twice_is_the_loss() -> None:
+    def losses(is_recorded: bool) -> list[tuple[float, float]]:
+        svod.manual_seed(3)
+        model = nn.Linear(3, 1)
+        optimizer = nn.optim.SGD(model.parameters(), lr=0.01)
+
+        def step(x: Tensor) -> tuple[Tensor, Tensor]:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss, loss.detach()
+
+        run = svod.jit(step, state=(model, optimizer)) if is_recorded else step
+        return [(a.item(), b.item()) for a, b in [run(rows()) for _ in range(3)]]
+
+    found = losses(True)
+    np.testing.assert_allclose(found, losses(False), rtol=1e-5)
+    assert all(a == b for a, b in found)
+
+
+@pytest.mark.parametrize("make", [lambda: rows(), lambda: svod.zeros(0, 3), lambda: rows() + 1])
+def test_arguments_that_nothing_reads_are_taken(make: Callable[[], Tensor]) -> None:
+    f = svod.jit(lambda x, y: (x + y.sum() * 0 + (y - y).sum(), y))
+    for _ in range(2):
+        y = make()
+        same(f(rows(), y), (ROWS, y))
+
+
+def test_donated_memory_that_is_given_back_keeps_its_values() -> None:
+    for function in (
+        lambda a: (a, a + 1),
+        lambda a: (a.reshape(-1), a + 1),
+        lambda a: (a * 1, a + 1),
+        lambda a: (a + 1, a * 3),
+    ):
+        f = svod.jit(function, donate=0)
+        for _ in range(2):
+            same(f(rows()), function(rows()))
+
+
+def test_donated_memory_that_is_changed_in_place_holds_the_change() -> None:
+    def twice(a: Tensor) -> Tensor:
+        a += 1
+        return a * 2
+
+    same((svod.jit(twice, donate=0)(rows()),), ((ROWS + 1) * 2,))
+
+
+def captured(change: Callable[[Tensor], Any], before: Callable[[Tensor], Any]) -> None:
+    """A function that uses a lazy tensor sees it as it is now, whatever happens to it."""
+    w = Tensor(ROWS) * 2
+    f = svod.jit(lambda x: x * w)
+    x = svod.ones(2, 3).realize()
+    before(w)
+    same((f(x),), (w,))
+    for _ in range(2):
+        change(w)
+        same((f(x),), (w,))
+
+
+def put(w: Tensor) -> None:
+    w[0] = 5
+
+
+CHANGES: dict[str, Callable[[Tensor], Any]] = {
+    "copied in": lambda w: w.copyin(w.numpy() + 1),
+    "realised and copied in": lambda w: w.realize().copyin(w.numpy() + 1),
+    "assigned": lambda w: w.assign(w + 1),
+    "a row set": put,
+    "realised": lambda w: w.realize(),
+}
+
+
+@pytest.mark.parametrize("before", [*CHANGES, ""])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_captured_lazy_tensor_is_read_as_it_is(change: str, before: str) -> None:
+    captured(CHANGES[change], CHANGES.get(before, lambda w: None))
+
+
+def test_a_variable_has_one_value_in_a_call() -> None:
+    n = svod.Variable("n", 1, 4)
+    f = svod.jit(lambda x, y, k: x.sum() + y[:k].sum())
+    x = svod.ones(4).realize()
+    assert f(x[: n.bind(3)], x, n.bind(3)).item() == 6
+    with pytest.raises(VariableError, match=r"variable n: 3 != 2"):
+        f(x[: n.bind(3)], x, n.bind(2))
