@@ -49,3 +49,10 @@ def _canonical_index(name: str) -> str:
 def device_number(name: str) -> int:
     """Which of several devices of a kind a name means: 1 for CUDA:1, 0 for CUDA."""
     return int(canonical(name).partition(":")[2] or 0)
+
+
+def can_use(device: str, memory: str) -> bool:
+    """Whether kernels of a device may be given memory of another; the host sees mapped files."""
+    if device == memory:
+        return True
+    return memory.startswith(DISK_PREFIX) and base_key(device) in HOST_KINDS

@@ -59,6 +59,22 @@ def device_kinds() -> list[str]:
         return sorted(_factories)
 
 
+def usable_devices() -> list[str]:
+    """The devices that compute here, by name: every GPU, and the CPU first.
+
+    DISK holds memory only, and NULL runs nothing.
+    """
+    found = []
+    for kind in sorted(device_kinds(), key=lambda kind: (kind != "CPU", kind)):
+        if kind == "CUDA":
+            from svod.device.cuda.driver import device_count
+
+            found += [canonical(f"CUDA:{number}") for number in range(device_count())]
+        elif kind not in ("DISK", "NULL"):
+            found.append(kind)
+    return found
+
+
 def open_devices() -> list[Device]:
     """The devices made so far, by name."""
     with _lock:

@@ -132,11 +132,13 @@ class Optimizer:
                 position += 1
             if not trained:
                 continue
+            _follow(group["params"][0], scalars)
             _scalar(scalars, "lr", group["lr"], group["params"][0].device)
             shared = self._numbers(scalars, group)
-            at = {kind: _rounded(shared, kind) for kind in {_number_type(p) for p, _ in trained}}
+            at = {kind: _rounded(shared, *kind) for kind in {_number_kind(p) for p, _ in trained}}
             for p, state in trained:
-                p.assign(self._updated(p, state, group, at[_number_type(p)]))
+                _follow(p, state)
+                p.assign(self._updated(p, state, group, at[_number_kind(p)]))
                 changed += [p, *state.values()]
             changed += scalars.values()
         if not changed:
@@ -283,13 +285,24 @@ def _scalar(scalars: Numbers, name: str, value: float, device: str) -> Tensor:
     return found
 
 
-def _number_type(p: Tensor) -> DType:
-    return dt.float64 if p.dtype is dt.float64 else dt.float32
+def _number_kind(p: Tensor) -> tuple[DType, str]:
+    """In which precision, and on which device, a parameter takes numbers."""
+    return dt.float64 if p.dtype is dt.float64 else dt.float32, p.device
 
 
-def _rounded(numbers: Numbers, dtype: DType) -> Numbers:
-    """The numbers in the precision of a parameter, each computed once."""
-    return {k: t if t.dtype is dtype else t.cast(dtype).contiguous() for k, t in numbers.items()}
+def _rounded(numbers: Numbers, dtype: DType, device: str) -> Numbers:
+    """The numbers in the precision of a parameter and on its device, each computed once."""
+    return {
+        k: t if t.dtype is dtype else t.cast(dtype).contiguous()
+        for k, t in {k: t.to(device) for k, t in numbers.items()}.items()
+    }
+
+
+def _follow(p: Tensor, state: State) -> None:
+    """State goes where its parameter went."""
+    for name, t in list(state.items()):
+        if t.device != p.device:
+            state[name] = t.to(p.device).realize()
 
 
 def kept(state: State, name: str, like: Tensor, value: float = 0.0) -> Tensor:

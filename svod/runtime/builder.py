@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from svod.base.errors import ExecutionError
+from svod.base.errors import DeviceError, ExecutionError
 from svod.device.buffer import Buffer
-from svod.device.names import canonical
+from svod.device.names import can_use, canonical
 from svod.runtime.failures import OpError
 from svod.runtime.memory import MemoryReport
 from svod.runtime.ops import PreparedCopy, PreparedKernel, PreparedOp
@@ -164,10 +164,24 @@ class ExecutionPlanBuilder:
                     kernel,
                     f"buffer index out of range: idx={index}, total_buffers={len(self._buffers)}",
                 )
+        for index in kernel.buffer_indices:
+            if not can_use(kernel.device, self._buffers[index].device):
+                raise self._elsewhere(kernel, index)
         for output in kernel.output_indices:
             written = self._buffers[kernel.buffer_indices[output]]
             if written.is_read_only:
                 raise _build_error(kernel, f"writes {written!r}, which is read-only")
+
+    def _elsewhere(self, kernel: PreparedKernel, index: int) -> DeviceError:
+        """A kernel was about to be given memory of another device."""
+        buffer = self._buffers[index]
+        names = [port.name for port in self._ports if port.index == index]
+        what = f"{names[0]!r}, " if names else ""
+        return DeviceError(
+            f"kernel {kernel.kernel.entry_point} runs on {kernel.device}, but {what}a tensor of "
+            f"{buffer.size} {buffer.dtype.name} that it uses is on {buffer.device}: move it with "
+            f".to({kernel.device!r})"
+        )
 
     def _check_outputs(self) -> None:
         total = len(self._buffers)

@@ -164,12 +164,12 @@ def default_device() -> str:
 
 
 def device_name(device: str | None) -> str | None:
-    """A device argument in its one spelling."""
+    """A device argument in its one spelling; one that cannot be used is refused."""
     if device is None:
         return None
-    from svod.device.names import canonical
+    from svod.device.registry import get_device
 
-    return canonical(str(device))
+    return get_device(str(device)).name
 
 
 def common_device(a: str | None, b: str | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from svod.base.errors import DeviceError, ShapeError
+from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.dtype.promotion import DEFAULT_COMPLEX, DEFAULT_FLOAT, DEFAULT_INT
 from svod.dtype.types import DType
@@ -42,15 +42,9 @@ class NamespaceInfo:
 
     def devices(self) -> list[str]:
         """The devices that can be used here."""
-        from svod.device.registry import get_device
+        from svod.device.registry import usable_devices
 
-        found = []
-        for name in ("CPU", "CUDA"):
-            try:
-                found.append(get_device(name).name)
-            except DeviceError:
-                continue
-        return found
+        return [name for name in usable_devices() if name.partition(":")[0] in ("CPU", "CUDA")]
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType | None]:
         """The dtypes of results when nothing else is said."""

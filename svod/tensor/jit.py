@@ -19,7 +19,7 @@ from svod.base.errors import DTypeError, VariableError
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic
 from svod.tensor import tracing
-from svod.tensor.core import Core
+from svod.tensor.core import Core, default_device
 from svod.tensor.guard import guard_class, spelled
 from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.recorder import Recorder, parts_of
@@ -174,7 +174,7 @@ def _signature(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, For
             shape = node.shape
             if node.op != O.BUFFER and is_symbolic(shape):
                 shape = unbound_shape(shape)
-            key.append((shape, node.dtype, leaf._device))
+            key.append((shape, node.dtype, leaf._device or default_device()))
         elif isinstance(leaf, np.ndarray):
             key.append((leaf.shape, leaf.dtype.str))
         elif isinstance(leaf, UOp):

@@ -100,7 +100,8 @@ def prepare(
 
     The plan's inputs are the buffers of the graph: those of the tensors in ``inputs`` by their
     names, the others as input0, input1, .. in the order of their creation; ``inputs`` without
-    names come first. The outputs are called as ``outputs`` says, else output0, output1, ..
+    names come first. The outputs are called as ``outputs`` says, else output0, output1, .. Where
+    inputs or outputs are named, every tensor is an output; else those that are not realised yet.
 
     With ``freeze``, memory that is no input and that the plan does not write is constant: what
     depends on it alone is computed now, matrices are packed now, and the plan keeps these values.
@@ -117,9 +118,11 @@ def prepare(
     asked = tensors
     tensors = as_floats(tensors)
     both = list(zip(tensors, asked, strict=True))
-    if not _pending(tensors):
+    pending = _pending(tensors)
+    if not pending:
         raise EmptySchedule("nothing to prepare: every tensor is realised, or there is none")
-    pending = [_as_output(t) for t in tensors]
+    if inputs or outputs:  # a function of its inputs: every tensor is a result
+        pending = [_as_output(t) for t in tensors]
     watch = _watch("prepare", pending)
     context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
     live = frozenset(named) if freeze else None
@@ -204,6 +207,7 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         else:  # values that differ only in their gradients are computed once
             base = registry.twin_of(base, has_history=False)
         new = B.view_as(base, old.shape)
+        tensor._device = buffer.device
         if _is_constant(old):  # the memory is this tensor's own: others may be written to as well
             tensor.uop = new
         else:
@@ -325,12 +329,13 @@ def _make_plan(
     names: _Names | PortNames | None,
     live: frozenset[UOp] | None,
 ) -> tuple[ExecutionPlan, Normalization]:
-    roots: Sequence[UOp] = [t.uop for t in pending if 0 not in t.uop.shape]
+    default = pending[0].device
+    roots: Sequence[UOp] = [_on_device(t, default) for t in pending if 0 not in t.uop.shape]
     folded: list[Buffer] = []
     if live is not None:
         roots, folded = _folded(roots, live, config)
     found = _normalized(roots, context)
-    schedule = _schedule(found, pending[0].device, config)
+    schedule = _schedule(found, default, config)
     if knobs.debug >= 3:
         from svod.tensor.debug import say_schedule
 
@@ -352,6 +357,14 @@ def _make_plan(
     if knobs.origins:
         _trace_kernels(plan, schedule, found)
     return plan, found
+
+
+def _on_device(tensor: Tensor, default: str) -> UOp:
+    """The value of a tensor; what reads no memory is computed on the default device."""
+    node, device = tensor.uop, tensor.device
+    if device == default or registry.device_below(node) is not None:
+        return node
+    return B.copy(node, device)
 
 
 def _folded(

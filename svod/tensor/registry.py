@@ -90,10 +90,13 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
             owner = owners.get(base)
             if owner is not None and owner is not t:
                 t.uop = moved_to(t.uop, base, twin_of(mapping[base]))
-                continue
-            new = after.get(t.uop)
-            if new is not None:
+            else:
+                new = after.get(t.uop)
+                if new is None:
+                    continue
                 t.uop = new
+            if t._device is None:  # what has memory is somewhere
+                t._device = device_below(t.uop)
 
 
 def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[UOp, UOp]:
@@ -114,6 +117,23 @@ def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[U
             if src != node.src:
                 done[node] = make(node.op, node.dtype, src, node.arg)
     return done
+
+
+def device_below(node: UOp) -> str | None:
+    """The device that a value is computed on; None where it reads no memory."""
+    seen = {node}
+    pending = [node]
+    while pending:
+        n = pending.pop()
+        if n.op == O.COPY:
+            return str(n.src[1].arg)
+        if n.op == O.BUFFER:
+            return str(n.src[-1].arg)
+        for s in reversed(n.src):
+            if s not in seen:
+                seen.add(s)
+                pending.append(s)
+    return None
 
 
 # -- tensors made alike ----------------------------------------------------------------------------

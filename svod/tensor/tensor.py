@@ -49,7 +49,14 @@ from svod.tensor.patches import Patches
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
-from svod.tensor.registry import buffer_of, changes, is_memory, own_memory, register
+from svod.tensor.registry import (
+    buffer_of,
+    changes,
+    device_below,
+    is_memory,
+    own_memory,
+    register,
+)
 from svod.tensor.scattering import Scattering
 from svod.tensor.sorting import Sorting
 from svod.tensor.special import Special
@@ -282,7 +289,7 @@ class Tensor(
         if where.startswith(DISK_PREFIX):
             found = wrap(B.copy(found.uop, where), where)
             return found if tracing.state.depth else found.realize()  # a file is written now
-        if found._device is None:
+        if found._device is None and device_below(found.uop) is None:
             return wrap(found.uop, where)
         return wrap(B.copy(found.uop, where), where)
 

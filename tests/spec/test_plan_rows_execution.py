@@ -416,7 +416,8 @@ def test_one_profile_per_kernel_in_order_of_execution():
 @pytest.mark.row("S66")
 def test_a_profile_carries_kernel_device_buffers_and_time():
     kernel = compiled(lambda *args: time.sleep(0.01))
-    plan = plan_of([empty(), empty()], [launch(1, kernel, [0, 1], device="CPU:1")])
+    memory = [Buffer.new("CPU:1", 4, dt.float32) for _ in range(2)]
+    plan = plan_of(memory, [launch(1, kernel, [0, 1], device="CPU:1")])
     (profile,) = plan.execute_profiled()
     assert profile.kernel is kernel
     assert (profile.device, profile.num_buffers) == ("CPU:1", 2)

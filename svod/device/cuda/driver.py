@@ -318,6 +318,11 @@ def is_available() -> bool:
     return True
 
 
+def device_count() -> int:
+    """How many GPUs can be used here: CUDA, CUDA:1, ..; 0 without a driver."""
+    return driver().integer("cuDeviceGetCount") if is_available() else 0
+
+
 def gpu_facts() -> list[GpuFacts]:
     """All GPUs the driver sees."""
     found = driver()
