@@ -198,6 +198,7 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
             continue  # it has its memory
         if elements(old.shape) != buffer.size:
             raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
+        tensor._device = buffer.device
         if old in mapping:
             continue  # made alike
         base = bases.get(buffer.id)
@@ -207,7 +208,6 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         else:  # values that differ only in their gradients are computed once
             base = registry.twin_of(base, has_history=False)
         new = B.view_as(base, old.shape)
-        tensor._device = buffer.device
         if _is_constant(old):  # the memory is this tensor's own: others may be written to as well
             tensor.uop = new
         else:
