@@ -10,7 +10,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from svod.base.errors import ArgumentError
+from svod.base.errors import ArgumentError, ShapeError
 from svod.nn import functional, init
 from svod.nn.layers import parameter
 from svod.nn.module import Module
@@ -137,6 +137,8 @@ class Function(Module):
             given = type(self).read(*args, **options)
         except TypeError as error:
             raise ArgumentError(f"{type(self).__name__}{str(error)[8:]}") from None
+        if "p" in given and "Dropout" in type(self).__name__ and not 0 <= given["p"] <= 1:
+            raise ShapeError(f"{type(self).__name__}: p is a probability, not {given['p']}")
         self.options = {k: v for k, v in given.items() if not isinstance(v, Tensor)}
         for name, value in given.items():
             if isinstance(value, Tensor):

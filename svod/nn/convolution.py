@@ -36,6 +36,12 @@ class _Convolution(Module):
             raise ShapeError(f"{in_channels} and {out_channels} channels in {groups} groups")
         if padding_mode not in ("zeros", "reflect", "replicate", "circular"):
             raise ShapeError(f"padding_mode {padding_mode!r} is unknown")
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ShapeError(f"padding {padding!r} is not a size, 'same' or 'valid'")
+            strides = numbers(stride, self.count, "stride")
+            if padding == "same" and max(strides) > 1:
+                raise ShapeError(f"padding 'same' needs stride 1, not {strides}")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size = numbers(kernel_size, self.count, "kernel_size")
         self.stride, self.padding, self.dilation = stride, padding, dilation

@@ -11,7 +11,7 @@ from svod.base.errors import ShapeError
 from svod.tensor.autograd import no_grad
 from svod.tensor.creation import eye, full
 from svod.tensor.guard import guard
-from svod.tensor.random import rand, randn
+from svod.tensor.random import check_deviation, check_range, rand, randn
 from svod.tensor.tensor import Tensor
 
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2.0), "selu": 0.75}
@@ -50,12 +50,14 @@ def fans(tensor: Tensor) -> tuple[int, int]:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform numbers from a to b."""
+    check_range(a, b)
     drawn = rand(tensor.shape, device=tensor.device, generator=generator)
     return _set(tensor, drawn * (b - a) + a)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normal numbers."""
+    check_deviation(std)
     drawn = randn(tensor.shape, device=tensor.device, generator=generator)
     return _set(tensor, drawn * std + mean)
 

@@ -37,6 +37,12 @@ class Group(Table):
     free = frozenset(("lr", "initial_lr", "params"))
 
 
+_NEVER_NEGATIVE = frozenset((
+    "lr", "momentum", "weight_decay", "eps", "alpha", "lr_decay", "initial_accumulator_value",
+    "momentum_decay",
+))  # fmt: skip
+
+
 class Optimizer:
     """The base of optimisers: groups of parameters with options, state, one realised step."""
 
@@ -70,8 +76,10 @@ class Optimizer:
         if unknown := set(group) - set(self.defaults) - {"params"}:
             raise ConfigError(f"{type(self).__name__} has no options {sorted(unknown)}")
         full = Group({**self.defaults, **group, "params": tensors})
-        if full["lr"] < 0:
-            raise ConfigError(f"a learning rate is 0 or more, not {full['lr']}")
+        for name in _NEVER_NEGATIVE & full.keys():
+            for value in full[name] if isinstance(full[name], tuple) else (full[name],):
+                if value is not None and not value >= 0:
+                    raise ConfigError(f"{type(self).__name__}: {name} is 0 or more, not {value}")
         full["initial_lr"] = full["lr"]
         self._check(full)
         with history.paused():

@@ -108,6 +108,8 @@ class Activations(Core):
         """x limited to a range."""
         if self.dtype.kind == "b":
             raise DTypeError("hardtanh takes numbers, not bool")
+        if min_val > max_val:
+            raise ShapeError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
         if self.dtype.kind in "iu":
             min_val, max_val = int(min_val), int(max_val)
         if self.dtype.kind == "u" and min(min_val, max_val) < 0:
@@ -141,6 +143,8 @@ class Activations(Core):
 
     def softshrink(self: Tensor, lambd: float = 0.5) -> Tensor:
         """x moved toward zero by lambd, 0 in between."""
+        if not lambd >= 0:
+            raise ShapeError(f"softshrink: lambd is 0 or more, not {lambd}")
         moved = select(self > 0, self - lambd, self + lambd)
         return select(self.abs() <= lambd, 0.0, moved)
 

@@ -308,7 +308,7 @@ def axis_of(dim: Any, ndim: int) -> int:
 def real_axis(dim: Any, shape: Sequence[int], what: str) -> int:
     """An axis of a tensor that must have one: a scalar has none."""
     if not shape:
-        raise ShapeError(f"{what} needs at least 1 axis, this tensor is a scalar")
+        raise AxisError(f"{what} needs at least 1 axis, this tensor is a scalar")
     return axis_of(dim, len(shape))
 
 

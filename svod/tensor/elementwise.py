@@ -136,6 +136,10 @@ def modulo(a: Tensor, b: Any, swap: bool = False) -> Tensor:
 def power(a: Tensor, b: Any, swap: bool = False) -> Tensor:
     """a to the power of b; small whole exponents are products."""
     if not swap and isinstance(b, (int, float)) and not isinstance(b, bool):
+        if type(b) is int and b < 0 and a.dtype.kind in "biu":
+            raise DTypeError(
+                f"{a.dtype.name} to the power of {b} is no integer: cast to a float dtype first"
+            )
         known = _constant_power(a, b)
         if known is not None:
             return known

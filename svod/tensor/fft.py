@@ -16,7 +16,7 @@ from svod.dtype.convert import dtype_of
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic
-from svod.tensor.core import Axis, axes_of, integer, real_axis, wrap
+from svod.tensor.core import Axis, AxisError, axes_of, integer, real_axis, wrap
 from svod.tensor.creation import arange
 from svod.tensor.elementwise import select
 from svod.tensor.guard import guard
@@ -372,7 +372,7 @@ def _several(
 def _no_axes(name: str, axes: Any) -> list[int]:
     if isinstance(axes, Sequence) and not axes:
         return []
-    raise ShapeError(f"{name}: a scalar has no axes {axes!r:.60}")
+    raise AxisError(f"{name}: a scalar has no axes {axes!r:.60}")
 
 
 def _default_size(x: Tensor, axis: int, is_half: bool) -> int:

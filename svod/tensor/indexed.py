@@ -210,6 +210,7 @@ class Indexed(Core):
     ) -> Tensor:
         """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
         axis = real_axis(dim, self.shape, "scatter_reduce")
+        _same_dtype(self, src, "scatter_reduce")
         if reduce == "sum" and include_self:
             return _scatter(self, axis, index, src, "add")
         return _scatter_fold(self, axis, index, tensor_of(src, self), reduce, include_self)
@@ -233,18 +234,29 @@ class Indexed(Core):
         self: Tensor, indices: tuple[Any, ...], values: Any, accumulate: bool = False
     ) -> Tensor:
         """x after ``x[indices] = values``, or with the values added."""
+        _same_dtype(self, values, "index_put")
         node = write(self, tuple(indices), values, "add" if accumulate else "set")
         return wrap(node, self._device)
 
     def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
         """x with the elements of ``source``, in order, where the mask holds."""
+        _same_dtype(self, source, "masked_scatter")
+        if mask.dtype is not dt.bool_:
+            raise DTypeError(f"masked_scatter: a mask is bool, not {mask.dtype.name}")
         where = mask.expand(self.shape)
         place = where.ravel().cast(dt.int64).cumsum(0) - 1
         values = source.ravel()[place.clamp(0)].reshape(self.shape)
         return select(where, values.cast(self.dtype), self)
 
 
+def _same_dtype(x: Tensor, source: Any, what: str) -> None:
+    """Values written by index keep their dtype: a conversion is the caller's to ask for."""
+    if isinstance(source, Core) and source.dtype is not x.dtype:
+        raise DTypeError(f"{what} of {source.dtype.name} into {x.dtype.name}: convert one of them")
+
+
 def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
+    _same_dtype(x, src, "scatter")
     node, device = _index_node(index, x)
     axis = real_axis(dim, x.shape, "scatter")
     if isinstance(src, (int, float)):
@@ -261,6 +273,7 @@ def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
 
 
 def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Tensor:
+    _same_dtype(x, source, "an indexed write")
     node, device = _index_node(index, x)
     axis = real_axis(dim, x.shape, "an indexed write")
     if len(node.shape) != 1:

@@ -18,7 +18,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
-from svod.tensor.core import Core, common_device, tensor_of, wrap
+from svod.tensor.core import AxisError, Core, IndexKindError, common_device, tensor_of, wrap
 from svod.tensor.elementwise import select
 
 if TYPE_CHECKING:
@@ -84,7 +84,10 @@ def resolve(x: Tensor, key: Any) -> View:
         place = 0  # index arrays apart from each other: their axes come first
     nodes = [wrap_negative(t.uop, x.shape[a]) for t, a in zip(tensors, axes, strict=True)]
     if nodes:
-        shape = B.broadcast_shapes(*[n.shape for n in nodes])
+        try:
+            shape = B.broadcast_shapes(*[n.shape for n in nodes])
+        except ShapeError as error:
+            raise AxisError(f"index tensors of one key: {error}") from None
         nodes = [B.broadcast_to(n, shape) for n in nodes]
     return View(cuts, kept, tuple(rest), axes, nodes, max(place, 0), device)
 
@@ -186,7 +189,7 @@ def _slice_cut(entry: slice, size: int) -> Cut:
     except ValueError:
         raise ShapeError(f"the step of slice {entry} must not be 0") from None
     except TypeError:
-        raise IndexingError(f"slice {entry} needs whole numbers") from None
+        raise IndexKindError(f"slice {entry} needs whole numbers") from None
     if step > 0:
         return start, max(start, stop), step
     return start, min(start, stop), step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import ShapeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.tensor.core import Core, Operand, tensor_of, wrap
@@ -54,9 +54,12 @@ class Losses(Core):
     ) -> Tensor:
         """The loss of logits against class numbers or class probabilities."""
         axis = 1 if self.ndim > 1 else 0
+        if not 0 <= label_smoothing <= 1:
+            raise ShapeError(f"label_smoothing is from 0 to 1, not {label_smoothing}")
         logs = self.log_softmax(axis)
         goal = tensor_of(target, self)
         if goal.dtype.kind == "f":
+            _same_shape("cross_entropy with class probabilities", self, goal)
             return _probability_loss(logs, goal, weight, reduction, label_smoothing, axis)
         if not label_smoothing:
             return logs.nll_loss(goal, weight, ignore_index, reduction)
@@ -129,6 +132,7 @@ class Losses(Core):
     ) -> Tensor:
         """The loss of probabilities against targets between 0 and 1; logs are at least -100."""
         goal = tensor_of(target, self)
+        _same_shape("binary_cross_entropy", self, goal)
         loss = -(goal * self.log().clamp(-100) + (1 - goal) * (1 - self).log().clamp(-100))
         return reduce_loss(loss if weight is None else loss * weight, reduction)
 
@@ -141,6 +145,7 @@ class Losses(Core):
     ) -> Tensor:
         """The loss of logits against targets between 0 and 1, without overflow."""
         goal = tensor_of(target, self)
+        _same_shape("binary_cross_entropy_with_logits", self, goal)
         if pos_weight is None:
             loss = self.relu() - self * goal + (-self.abs()).exp().log1p()
         else:
@@ -168,6 +173,11 @@ class Losses(Core):
         return reduce_loss(near + select(target == 1, 0.0, apart), reduction)
 
 
+def _same_shape(what: str, x: Tensor, target: Tensor) -> None:
+    if x.shape != target.shape:
+        raise ShapeError(f"{what}: a target of shape {target.shape} for an input of {x.shape}")
+
+
 def _targets(
     logs: Tensor, target: Any, weight: Tensor | None, ignore_index: int, axis: int
 ) -> tuple[Tensor, Tensor]:
@@ -175,6 +185,8 @@ def _targets(
     if not logs.ndim:
         raise ShapeError("class losses need a class axis")
     goal = tensor_of(target, logs)
+    if not goal.dtype.is_int:
+        raise DTypeError(f"targets are class numbers (integers), not {goal.dtype.name}")
     shape = logs.shape[:axis] + logs.shape[axis + 1 :]
     if goal.shape != shape:
         raise ShapeError(f"targets of shape {goal.shape} for {logs.shape}: {shape} is needed")

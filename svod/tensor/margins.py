@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import log, pi
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import ShapeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.tensor.core import Core, Operand, Scalar, tensor_of, wrap
@@ -83,6 +83,8 @@ class Margins(Core):
         """The excess of every other class over the target class, to the power of p."""
         if p not in (1, 2):
             raise ShapeError(f"multi_margin_loss: p is 1 or 2, not {p}")
+        if not target.dtype.is_int:
+            raise DTypeError(f"multi_margin_loss: targets are integers, not {target.dtype.name}")
         x = self if self.ndim == 2 else self.reshape(1, -1)
         goal = target.reshape(-1)
         if self.ndim > 2 or goal.shape[0] != x.shape[0]:

@@ -17,6 +17,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir.node import largest
 from svod.tensor.core import (
+    AxisError,
     Core,
     Scalar,
     axes_of,
@@ -192,8 +193,10 @@ class Movement(Core):
     def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
         """``length`` elements of one axis from ``start``."""
         axis = real_axis(dim, self.shape, "narrow")
-        first = integer(start, "start")
-        first += self.shape[axis] if first < 0 else 0
+        first, size = integer(start, "start"), self.shape[axis]
+        if isinstance(first, int) and isinstance(size, int) and not -size <= first <= size:
+            raise AxisError(f"narrow: start {first} is out of range for an axis of {size}")
+        first += size if first < 0 else 0
         return wrap(slice_axis(self.uop, axis, first, first + length), self._device)
 
     def pad(self: Tensor, pad: Any, mode: str = "constant", value: Scalar | None = None) -> Tensor:
@@ -215,7 +218,7 @@ class Movement(Core):
 
     def flipud(self: Tensor) -> Tensor:
         """Axis 0 reversed."""
-        return self.flip(0)
+        return self.flip(real_axis(0, self.shape, "flipud"))
 
     def rot90(self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
         """Turned by k quarter turns in the plane of two axes."""
@@ -234,9 +237,13 @@ class Movement(Core):
         """Shifted along axes, round the end; without axes, over the flattened elements."""
         if dims is None:
             return self.ravel().roll(shifts, 0).reshape(self.shape)
-        axes = axes_of(dims, self.ndim)
+        given = tuple(dims) if isinstance(dims, Iterable) else (dims,)
+        axes = [real_axis(d, self.shape, "roll") for d in given]
+        amounts = shape_of((shifts,))
+        if len(amounts) != len(axes):
+            raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes")
         x = self
-        for axis, shift in zip(axes, numbers(shifts, len(axes), "shifts"), strict=True):
+        for axis, shift in zip(axes, amounts, strict=True):
             size = x.shape[axis]
             cut = -shift % size if size else 0
             if cut:
@@ -337,10 +344,16 @@ class Movement(Core):
         """Windows of one axis as a new last axis."""
         from svod.tensor.convolution_graph import windows
 
-        axis = real_axis(dim, self.shape, "unfold")
-        if not 0 < size <= self.shape[axis] or step < 1:
-            raise ShapeError(f"unfold: size {size}, step {step} on an axis of {self.shape[axis]}")
+        axis = axis_of(dim, self.ndim)
+        length = self.shape[axis] if self.ndim else 1
+        if not 0 <= size <= length or step < 1:
+            raise ShapeError(f"unfold: size {size}, step {step} on an axis of {length}")
+        if not self.ndim:
+            return self.reshape(1)[:size]
         x = self.movedim(axis, -1)
+        if size == 0:
+            shape = (*x.shape[:-1], length // step + 1, 0)
+            return wrap(B.full(shape, 0, self.dtype), self._device).movedim(-2, axis)
         cut = windows(x.uop, (size,), (step,), (1,))
         return wrap(cut, self._device).movedim(-2, axis)
 

@@ -291,6 +291,8 @@ class Operators(Core):
         equal_nan: bool = False,
     ) -> Tensor:
         """Whether both are equal within ``atol + rtol * |other|``."""
+        if rtol < 0 or atol < 0:
+            raise ShapeError(f"isclose: tolerances are 0 or more, not rtol={rtol}, atol={atol}")
         b = tensor_of(other, self)
         near = (self == b) | (((self - b).abs() <= b.abs() * rtol + atol) & (self - b).isfinite())
         return near | (self.isnan() & b.isnan()) if equal_nan else near

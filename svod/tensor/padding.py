@@ -31,7 +31,23 @@ def pad_pairs(pad: Any, ndim: int) -> list[tuple[int, int]]:
 
 
 def pad_modes(x: UOp, pairs: list[tuple[int, int]], mode: str, value: Scalar) -> UOp:
-    """Borders of any mode; negative sizes cut."""
+    """Borders of any mode; negative sizes cut.
+
+    What is reflected or replicated is that of the whole axis, so these modes cut last, as in torch.
+    """
+    sizes = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if mode not in ("reflect", "replicate"):
+        x = _cut(x, pairs)
+    if mode == "constant":
+        return pad_value(x, tuple(sizes), value)
+    for axis, (a, b) in enumerate(sizes):
+        if a or b:
+            x = _pad_axis(x, axis, a, b, mode)
+    return _cut(x, pairs) if mode in ("reflect", "replicate") else x
+
+
+def _cut(x: UOp, pairs: list[tuple[int, int]]) -> UOp:
+    """Without what negative sizes take away."""
     node = x
     for axis, (a, b) in enumerate(pairs):
         if a < 0 or b < 0:
@@ -39,12 +55,6 @@ def pad_modes(x: UOp, pairs: list[tuple[int, int]], mode: str, value: Scalar) ->
             if size + min(a, 0) + min(b, 0) < 0:
                 raise ShapeError(f"pad {pairs} cuts more than the shape {x.shape} has")
             node = slice_axis(node, axis, max(0, -a), size - max(0, -b))
-    sizes = [(max(a, 0), max(b, 0)) for a, b in pairs]
-    if mode == "constant":
-        return pad_value(node, tuple(sizes), value)
-    for axis, (a, b) in enumerate(sizes):
-        if a or b:
-            node = _pad_axis(node, axis, a, b, mode)
     return node
 
 

@@ -17,7 +17,7 @@ from svod.ir.reductions import identity
 from svod.tensor.autograd import custom_gradient
 from svod.tensor.convolution import Sizes
 from svod.tensor.convolution_graph import windows
-from svod.tensor.core import Core, integer, numbers, spelled, tensor_of, wrap
+from svod.tensor.core import Core, float_node, integer, numbers, spelled, tensor_of, wrap
 from svod.tensor.pieces import pad_value
 from svod.tensor.reductions import extreme_position, fold
 
@@ -175,7 +175,7 @@ def _adaptive_sizes(x: Tensor, count: int, output: Any) -> list[int]:
 
 def adaptive_avg_pool(x: Tensor, count: int, output: Any) -> Tensor:
     """The averages of windows that divide each axis into the wanted number of parts."""
-    node = x.uop
+    node = float_node(x.uop)
     for axis, parts in enumerate(_adaptive_sizes(x, count, output), x.ndim - count):
         n = node.shape[axis]
         if n % parts == 0:

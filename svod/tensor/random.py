@@ -284,8 +284,8 @@ def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any
 def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Tensor:
     """Normal numbers with a mean and a standard deviation, each a number or a tensor."""
     tensors = [v for v in (mean, std) if isinstance(v, Core)]
-    if not isinstance(std, Core) and not std >= 0:
-        raise ShapeError(f"normal: a standard deviation is 0 or more, not {std}")
+    if not isinstance(std, Core):
+        check_deviation(std)
     shape = B.broadcast_shapes(*[t.shape for t in tensors]) if size is None else _sizes((size,))
     if tensors:  # torch takes the dtype of the mean, of the deviation where that is a number
         options = {"dtype": tensors[0].dtype, "device": tensors[0].device} | options
@@ -295,6 +295,8 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) ->
 
 def bernoulli(p: Any, **options: Any) -> Tensor:
     """1 with the probability that each element says, else 0."""
+    if isinstance(p, (int, float)) and not 0 <= p <= 1:
+        raise ShapeError(f"bernoulli: p is a probability, not {p}")
     chance = tensor_of(p)
     return (rand(chance.shape, device=chance._device, **options) < chance).cast(chance.dtype)
 
@@ -315,6 +317,10 @@ def randperm(
 def multinomial(weights: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
     """Positions of the last axis drawn with these weights."""
     count = integer(num_samples, "num_samples")
+    if count < 1:
+        raise ShapeError(f"multinomial draws at least 1 sample, not {count}")
+    if weights.dtype.kind != "f":
+        raise DTypeError(f"multinomial takes weights of floats, not {weights.dtype.name}")
     if weights.ndim not in (1, 2):
         raise ShapeError(f"multinomial needs 1 or 2 axes of weights, not {weights.shape}")
     if not replacement or count == 1:
@@ -355,10 +361,12 @@ class Random(Core):
 
     def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
         """In place: uniform numbers from a to b."""
+        check_range(a, b)
         return self.become(rand_like(self) * (b - a) + a)
 
     def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """In place: normal numbers."""
+        check_deviation(std)
         return self.become(randn_like(self) * std + mean)
 
     def log_normal_(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
@@ -393,6 +401,18 @@ class Random(Core):
         if to is None:
             to = _whole_numbers(self.dtype)
         return self.become(randint(from_, to, self.shape, device=self._device).cast(self.dtype))
+
+
+def check_deviation(std: float) -> None:
+    """Refuse a standard deviation below zero."""
+    if not std >= 0:
+        raise ShapeError(f"a standard deviation is 0 or more, not {std}")
+
+
+def check_range(a: float, b: float) -> None:
+    """Refuse a range that ends before it begins."""
+    if not a <= b:
+        raise ShapeError(f"uniform numbers from {a} to {b}: the end is below the beginning")
 
 
 def _positive(value: float, name: str) -> None:

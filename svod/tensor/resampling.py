@@ -179,11 +179,14 @@ def interpolate(
         raise ShapeError(f"interpolate: antialias is for bilinear and bicubic, not {mode!r}")
     if mode == "area":
         return getattr(input, f"adaptive_avg_pool{space}d")(wanted)  # type: ignore[no-any-return]
-    if mode not in plain and input.dtype.kind != "f":
+    is_byte = input.dtype is dt.uint8
+    if mode not in plain and input.dtype.kind != "f" and not is_byte:
         raise DTypeError(f"interpolate in mode {mode!r} takes floats, not {input.dtype.name}")
     align = bool(align_corners)
-    x = input if mode in plain else input.cast(accumulator(input.dtype))
-    for axis, (out, scale) in enumerate(zip(wanted, scales, strict=True), 2):
+    x = input if mode in plain else input.cast(dt.float32 if is_byte else accumulator(input.dtype))
+    steps = list(enumerate(zip(wanted, scales, strict=True), 2))
+    rounds = is_byte and mode not in plain  # after each axis, the last one first, as in torch
+    for axis, (out, scale) in reversed(steps) if rounds else steps:
         n = input.shape[axis]
         if mode in plain:
             taps = _nearest(n, out, scale, mode == "nearest-exact")
@@ -194,6 +197,7 @@ def interpolate(
         else:
             taps = _linear(n, out, scale, align)
         x = _along(x, axis, *taps)
+        x = (x + 0.5).floor().clamp(0, 255) if rounds else x
     return x.cast(input.dtype)
 
 

@@ -232,6 +232,8 @@ class Statistics(Core):
             raise ShapeError(f"cov takes at most 2 axes, not shape {self.shape}")
         x = wrap(float_node(self.uop), self._device)
         x = x.reshape(1, -1) if x.ndim < 2 else x
+        if fweights is not None and not fweights.dtype.is_int:
+            raise DTypeError(f"cov: fweights are counts (integers), not {fweights.dtype.name}")
         weights: Any = None
         for given in (fweights, aweights):
             if given is not None:

@@ -282,7 +282,7 @@ def test_mistakes_are_explained() -> None:
     w = Tensor(START, requires_grad=True)
     with pytest.raises(ConfigError, match="no parameters"):
         optim.SGD([])
-    with pytest.raises(ConfigError, match="learning rate"):
+    with pytest.raises(ConfigError, match="lr is 0 or more"):
         optim.SGD([w], -1.0)
     with pytest.raises(ConfigError, match="two groups"):
         optim.SGD([w, w])
