@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
 
-.PHONY: demo test conformance lint bench format clean
+.PHONY: demo test conformance lint bench soak format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
@@ -27,6 +27,10 @@ lint: $(DEV)
 
 bench: $(BENCH)
 	$(BIN)/python -m svod.tools.bench
+
+# Forks beside compiling threads, 20,000 graphs, 500 kills, 32 threads for 10 minutes: an hour.
+soak: $(DEV)
+	for each in forks kill graphs threads; do $(BIN)/python -m bench.soak $$each || exit 1; done
 
 format: $(DEV)
 	$(BIN)/ruff check --fix-only .

@@ -15,6 +15,7 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
 from svod._version import __version__
+from svod.base import locks as _locks  # noqa: F401  # forks are watched from the beginning
 from svod.dtype.types import (
     DType,
     bfloat16,

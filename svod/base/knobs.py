@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from svod.base.errors import ConfigError
+from svod.base.locks import held_rlock
 
 T = TypeVar("T")
 
@@ -244,7 +245,7 @@ class Knobs:
 
     def __init__(self) -> None:
         store = self.__dict__
-        store["_lock"] = threading.RLock()
+        store["_lock"] = held_rlock()
         store["_assigned"] = {}  # attribute -> value set in code
         store["_scopes"] = []  # one dictionary per open scope, the innermost last
         store["_codegen_key"] = None

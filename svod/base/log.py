@@ -10,16 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from typing import TextIO
 
 from svod.base.knobs import knobs
+from svod.base.locks import reset_lock
 
 logger = logging.getLogger("svod")
 logger.addHandler(logging.NullHandler())
 
 _debug_logger = logging.getLogger("svod.debug")
-_install_lock = threading.Lock()
+_install_lock = reset_lock()
 
 COLORS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
 

@@ -13,7 +13,6 @@ import errno
 import os
 import re
 import struct
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from svod.base.errors import CacheError
 from svod.base.hashing import checksum
+from svod.base.locks import held_lock
 from svod.base.log import warn
 from svod.base.paths import TEMPORARY_PREFIX, atomic_write, is_trusted, make_private
 
@@ -54,7 +54,7 @@ class BlobStore:
         self.max_bytes = max_bytes
         self.hits = self.misses = self.writes = 0
         self._reads = self._writes = max_bytes > 0
-        self._lock = threading.Lock()  # guards the counters and the size estimate
+        self._lock = held_lock()  # guards the counters and the size estimate
         self._estimate: int | None = None  # bytes in the folder, as far as this process knows
         self._trusted: bool | None = None  # None until the folder has been seen
 

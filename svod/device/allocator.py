@@ -8,7 +8,6 @@ moment, so it never waits: what it cannot file at once is filed by the next call
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict, deque
 from typing import ClassVar, Final, NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from svod.base.errors import AllocationError
+from svod.base.locks import held_lock
 
 ALIGNMENT: Final = 64  # bytes: one cache line, and one vector of the widest kind
 POOL_BYTES: Final = 1 << 30
@@ -61,7 +61,7 @@ class Allocator:
     def __init__(self, device: str, pool_bytes: int = POOL_BYTES) -> None:
         self.device = device
         self.pool_bytes = pool_bytes
-        self._lock = threading.Lock()
+        self._lock = held_lock()
         # Free blocks by size class, the last one given back at the end of its list; and all of
         # them in the order they were given back.
         self._free: dict[int, list[Block]] = {}

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
+from svod.base.locks import OUTER, held_lock
 from svod.device.names import DISK_PREFIX, HOST_KINDS, base_key, canonical
 from svod.dtype.convert import from_numpy, to_numpy
 from svod.dtype.types import DType
@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 _storage_ids = itertools.count(1)
 _buffer_ids = itertools.count(1)
-_allocating = threading.Lock()
+_allocating = held_lock(OUTER)
 
 
 class Storage:

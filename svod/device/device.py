@@ -8,11 +8,11 @@ device that only holds memory loads no compiler.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from svod.base.errors import DeviceError
+from svod.base.locks import reset_lock
 from svod.device.names import base_key, canonical
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Device:
         self.allocator = allocator
         self._toolchain = toolchain if isinstance(toolchain, Toolchain) else None
         self._make_toolchain = None if isinstance(toolchain, Toolchain) else toolchain
-        self._lock = threading.Lock()
+        self._lock = reset_lock()
 
     @classmethod
     def single(

@@ -6,7 +6,6 @@ unbounded number of names (files) are kept only while somebody uses them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from svod.base.errors import DeviceError
+from svod.base.locks import reset_rlock
 from svod.device.device import Device
 from svod.device.names import base_key, canonical
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DeviceFactory = Callable[[str], Device]
 
-_lock: Final = threading.RLock()
+_lock: Final = reset_rlock()
 _factories: Final[dict[str, tuple[DeviceFactory, bool]]] = {}
 _kept: Final[dict[str, Device]] = {}
 _alive: Final[WeakValueDictionary[str, Device]] = WeakValueDictionary()

@@ -7,16 +7,16 @@ made since the last sweep is looked at often, everything seldom.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterable
 from itertools import islice
 
+from svod.base.locks import held_lock
 from svod.ir import node as nodes
 from svod.ir import ops as O
 from svod.ir.node import UOp
 
 _tables = nodes._tables
-_lock = threading.Lock()
+_lock = held_lock()
 SWEEP_NODES = 8192  # made since the last sweep: some 5 ms of sweeping
 SWEEP_BYTES = 128 << 20  # of buffers that graphs used since the last sweep
 SWEEP_ALL_NODES = 100_000

@@ -9,13 +9,13 @@ and run inside the plan's single native call; Python ones make the plan return t
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from svod.base.errors import ConfigError, UnsupportedError
+from svod.base.locks import held_lock
 from svod.device.buffer import Buffer
 
 ENC_DEC = "EncDec"  # media encoding and decoding: a kind of the IR that has no implementation here
@@ -52,7 +52,7 @@ class CustomFunction:
 
 _NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 _FunctionPointer: Any = _NATIVE.__mro__[1]  # the base of every ctypes function, which has no name
-_lock = threading.Lock()
+_lock = held_lock()
 _registry: dict[str, CustomFunction] = {}  # one entry per kind, until it is unregistered
 
 

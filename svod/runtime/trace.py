@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from svod.base import timing
+from svod.base.locks import reset_lock
 from svod.runtime import plan as plans
 from svod.runtime.flat import FlatPlan
 from svod.runtime.native import Stamps, launcher
@@ -57,7 +58,7 @@ class profile:
         self.most_slices = most_slices
         self.dropped = 0  # runs that came after the limit
         self._slices = 0
-        self._lock = threading.Lock()
+        self._lock = reset_lock()
         self._runs: list[_Run] = []
         self._profiles: list[tuple[int, KernelProfile]] = []
         self._names: dict[int, str] = {}

@@ -6,9 +6,10 @@ users of a key share one object. Whatever a cache drops is only made again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from svod.base.locks import OUTER, held_lock
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -34,7 +35,7 @@ class Cache(Generic[K, V]):
         self.misses = 0
         self._limit = limit
         self._entries: dict[K, V] = {}  # a dictionary keeps the order of insertion
-        self._lock = threading.Lock()
+        self._lock = held_lock(OUTER)
         _caches[name] = self
 
     def get(self, key: K) -> V | None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from svod.base.errors import DTypeError, VariableError
+from svod.base.locks import reset_rlock
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic
 from svod.tensor import tracing
@@ -92,7 +92,7 @@ class Jit:
         self.signatures = signatures
         self.freeze = freeze
         self._known: dict[Any, tuple[Prepared, ...]] = {}  # by signature, the newest first
-        self._lock = RLock()
+        self._lock = reset_rlock()
         self._refresh = [part.refresh for part in parts_of(state) if hasattr(part, "refresh")]
         update_wrapper(self, function)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log1p, pi, prod
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.base.locks import held_lock
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of, finfo, iinfo
 from svod.dtype.types import DType
@@ -40,7 +40,7 @@ class Generator:
     __slots__ = ("_lock", "drawn", "seed")
 
     def __init__(self, seed: int = 0) -> None:
-        self._lock = Lock()
+        self._lock = held_lock()
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:

@@ -7,11 +7,12 @@ that dies leaves without any Python code running.
 
 from __future__ import annotations
 
-from threading import Lock, get_ident
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
 from svod.base.errors import DeviceError
+from svod.base.locks import OUTER, held_lock
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
 from svod.ir.build import complex_view, floats_of, view_as, whole_of
@@ -26,7 +27,7 @@ _live: set[ref[Any]] = set()
 changes = [0]  # counts new tensors and values given to old ones; equal counts mean no change
 collected: dict[int, Collected] = {}  # by thread, where a block wants to know what is made in it
 _FEW = 1024
-_replacing = Lock()
+_replacing = held_lock(OUTER)
 _add = _live.add
 _discard = _live.discard
 

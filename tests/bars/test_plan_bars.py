@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import svod
+from bench.soak import threads as soak_threads
 from svod import nn
 from svod.device.registry import get_device
 from svod.ir.sweep import sweep
-from svod.tools import soak_threads
 from svod.tools.bench import models, plans
 
 MODELS: dict[str, Callable[[], models.Model]] = {

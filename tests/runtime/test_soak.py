@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from svod.tools.soak import Soak
+from bench.soak import forks, graphs, kill
+from bench.soak.everything import Soak
+from svod.base.knobs import knobs
 
 SECONDS = 10.0
 GROWTH = 48 << 20  # bytes; caches of the first seconds still fill up
@@ -60,6 +62,63 @@ def test_a_short_soak_finds_nothing() -> None:
     for what in ("runs", "prepared", "saved and loaded", "pool sizes", "children"):
         assert outcome.done[what] > 3, outcome
     assert outcome.growth < GROWTH, outcome
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_children_forked_beside_compiling_threads_compile_and_run() -> None:
+    outcome = forks.soak(8)
+    assert outcome.children == 8 and outcome.compiled > 8
+    assert outcome.errors == []
+
+
+COLD_FORK = """
+import os, signal, sys, threading, time
+import svod
+from bench.soak.fresh import is_right
+ending = []
+def compile_some(number):
+    while not ending:
+        is_right(number)
+        number += 2
+threads = [threading.Thread(target=compile_some, args=(n,)) for n in range(2)]
+for thread in threads:
+    thread.start()
+time.sleep(float(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    os._exit(0 if is_right(1 << 24) else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ending.append(True)
+sys.exit(status != 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1])
+def test_a_child_forked_while_other_threads_load_modules_loads_them_too(seconds: float) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COLD_FORK, str(seconds)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_killed_at_any_moment_leaves_whole_files_and_a_sound_cache() -> None:
+    outcome = kill.soak(10)
+    assert outcome.kills == 10
+    assert outcome.errors == []
+
+
+def test_memory_stays_flat_over_fresh_graphs_once_caches_are_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("svod.runtime.caches.PROGRAM_ENTRIES", 50)
+    with knobs.scope(opt_cache_max=50):
+        outcome = graphs.soak(160, first=4096)
+    assert outcome.graphs == 160 and outcome.wrong == []
+    assert outcome.growth < 12 << 20, outcome
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals")

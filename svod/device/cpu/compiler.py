@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from weakref import WeakKeyDictionary
 from svod.base.errors import CompileError
 from svod.base.hashing import digest
 from svod.base.knobs import knobs
+from svod.base.locks import COMPILER, LEAF, held_lock, hold_at_fork
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.pipeline import KernelCode, generate
@@ -175,13 +175,14 @@ def compiler_identity() -> str:
     return digest(*parts)
 
 
-_llvm_lock = threading.Lock()
+_llvm_lock = held_lock(COMPILER)
 
 
 @cache
 def _target_machine() -> Any:
     import llvmlite.binding as llvm
 
+    hold_llvm_at_fork()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
@@ -192,6 +193,15 @@ def _target_machine() -> Any:
         codemodel="small",
         jit=False,
     )
+
+
+def hold_llvm_at_fork() -> None:
+    """Have forks wait for llvmlite's own lock, which finalisers take without ours."""
+    from llvmlite.binding import ffi
+
+    lock = getattr(getattr(ffi.lib, "_lock", None), "_lock", None)
+    if lock is not None:
+        hold_at_fork(lock, LEAF)
 
 
 def emit_object(source: str) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,13 +20,14 @@ from typing import Any, Final, NamedTuple
 from svod.base.errors import CompileError, DeviceError
 from svod.base.hashing import digest
 from svod.base.knobs import codegen_key, knobs
+from svod.base.locks import COMPILER, held_lock
 from svod.base.log import debug
 from svod.base.timing import span
 from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
 from svod.codegen.gpu_sort import GpuSort
 from svod.codegen.pipeline import bytes_moved, work_of
 from svod.codegen.render.tma import TensorMap
-from svod.device.cpu.compiler import object_store
+from svod.device.cpu.compiler import hold_llvm_at_fork, object_store
 from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
 from svod.device.cuda.maps import MapMemory, map_of, text_of
 from svod.device.device import Size3, Toolchain
@@ -329,7 +329,7 @@ def compiler_identity(arch: str) -> str:
     return digest(*parts)
 
 
-_llvm_lock = threading.Lock()
+_llvm_lock = held_lock(COMPILER)
 
 
 def ptx_version(source: str, arch: str) -> str:
@@ -342,6 +342,7 @@ def ptx_version(source: str, arch: str) -> str:
 def _target_machine(arch: str, version: str) -> Any:
     import llvmlite.binding as llvm
 
+    hold_llvm_at_fork()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(

@@ -8,13 +8,13 @@ returns as soon as the array has been read. All copies stay in the context's one
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
 
+from svod.base.locks import reset_lock
 from svod.base.threads import thread_budget
 from svod.device.allocator import Bytes
 from svod.device.cuda.driver import WITHOUT_TIMING, Context, DriverFault
@@ -43,7 +43,7 @@ class PinnedRing:
 
     def __init__(self, owner: Context) -> None:
         self.context = owner
-        self._lock = threading.Lock()
+        self._lock = reset_lock()
         self._pieces: list[_Piece] = []
         self._next = 0
         self._is_refused = False  # the system gives no pinned memory

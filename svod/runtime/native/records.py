@@ -8,7 +8,6 @@ independent of each other; groups run one after the other.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -17,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from svod.base.errors import ExecutionError
+from svod.base.locks import held_lock
 from svod.runtime.native.layout import Flag, Record, Stamp
 from svod.runtime.native.memory import aligned_words
 
 _RECORD_WORDS = Record.SIZE // 8
 _SMALL = int(Flag.SMALL)
+_freezing = held_lock()  # two threads may run new records at once
 _MOST_CORES = 1 << 24  # a group may hold 2^32 items
 
 
@@ -41,7 +42,6 @@ class RecordArray:
         "_columns",
         "_first_buffer",
         "_first_value",
-        "_freezing",
         "_kinds",
         "_last_group",
         "_tail",
@@ -52,7 +52,6 @@ class RecordArray:
     )
 
     def __init__(self) -> None:
-        self._freezing = threading.Lock()  # two threads may run new records at once
         self._columns: list[int] = []  # function, cores, group and flags of each record in turn
         self._kinds: list[int] = []
         self._last_group = -1
@@ -105,7 +104,7 @@ class RecordArray:
 
     def freeze(self) -> None:
         """Lay everything out in one block; later calls do nothing."""
-        with self._freezing:
+        with _freezing:
             if not self.address:
                 self._lay_out()
 

@@ -1,4 +1,4 @@
-"""`python -m svod.tools.soak --minutes 10`: everything at once, for a long time.
+"""`python -m bench.soak everything --minutes 10`: everything at once, for a long time.
 
 Four threads run three plans, a fifth prepares new ones, a sixth saves plans and loads them, while
 the number of threads changes and children are forked. Every result is compared with what it was at
@@ -12,7 +12,6 @@ import gc
 import os
 import random
 import signal
-import sys
 import tempfile
 import threading
 import traceback
@@ -223,9 +222,9 @@ def resident_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The exit status is 1 after a wrong result, an error, or growth beyond the limit."""
-    parser = argparse.ArgumentParser(prog="python -m svod.tools.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.soak everything", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--growth", type=int, default=64, help="megabytes that are allowed")
     parser.add_argument("--no-fork", action="store_true", help="fork no children")
@@ -233,7 +232,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Soak(options.minutes * 60, not options.no_fork).run()
     print(outcome)
     return 1 if outcome.errors or outcome.growth > options.growth << 20 else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m svod.tools.soak_threads --seconds 30`: 32 threads run one plan and its replicas.
+"""`python -m bench.soak threads --minutes 10`: 32 threads run one plan and its replicas.
 
 Half of the threads share one plan and change a variable of it, the others run replicas. Every
 result is compared with NumPy's. A thread that does not come back in time is a deadlock, memory
@@ -7,7 +7,6 @@ that grows after the first part of the time is a leak; both end the tool with st
 
 from __future__ import annotations
 
-import argparse
 import gc
 import threading
 from collections.abc import Sequence
@@ -18,8 +17,9 @@ from typing import Any
 import numpy as np
 
 import svod
+from bench.soak import parser
+from bench.soak.everything import resident_bytes
 from svod.runtime.plan import ExecutionPlan
-from svod.tools.soak import resident_bytes
 
 THREADS = 32
 REPLICAS = 4
@@ -96,16 +96,9 @@ def _is_right(plan: ExecutionPlan, rows: int, expected: Array) -> bool:
     return bool(np.allclose(found, expected, atol=1e-3))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m svod.tools.soak_threads")
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--threads", type=int, default=THREADS)
-    given = parser.parse_args(arguments)
-    outcome = soak(given.seconds, given.threads)
+    options = parser("threads", __doc__, count=THREADS, minutes=10).parse_args(arguments)
+    outcome = soak(options.minutes * 60, options.count)
     print(outcome)
     return 0 if outcome.is_good else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
