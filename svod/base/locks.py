@@ -19,7 +19,7 @@ import os
 import sys
 import threading
 import time
-from importlib import _bootstrap  # type: ignore[attr-defined]
+from importlib import _bootstrap
 from typing import Any
 from weakref import ref
 
