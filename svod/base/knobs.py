@@ -222,6 +222,12 @@ class Knobs:
     origins = _flag(
         True, "Remember which line of user code made each tensor, for kernels and errors."
     )
+    warn_recompile = _integer(
+        32,
+        "After how many different graphs of one line of user code a warning says that it keeps "
+        "compiling; 0 never warns.",
+        0,
+    )
     repr = _choice(
         "values",
         "What the text of a tensor that is not computed yet shows: values computes it, lazy "

@@ -37,9 +37,10 @@ from svod.runtime.ports import Shape
 from svod.runtime.prepare import PortNames, prepare_plan
 from svod.schedule.normalize import Normalization, normalization
 from svod.schedule.preschedule import PreSchedule, restored
-from svod.schedule.schedule import pre_schedule
+from svod.schedule.schedule import pre_schedule, schedules
 from svod.tensor import history, registry, tracing
 from svod.tensor.core import wrap
+from svod.tensor.lifting import count_compilation, lifted
 from svod.tensor.writes import assignments, with_writes
 
 if TYPE_CHECKING:
@@ -335,6 +336,12 @@ def _make_plan(
     if live is not None:
         roots, folded = _folded(roots, live, config)
     found = _normalized(roots, context)
+    if not _is_known(found, default, config):
+        if names is None and live is None:  # of a plan that is run once
+            roots = lifted(roots, default)
+            found = _normalized(roots, context)
+        if not _is_known(found, default, config):
+            count_compilation(pending[0].uop, pending[0].shape)
     schedule = _schedule(found, default, config)
     if knobs.debug >= 3:
         from svod.tensor.debug import say_schedule
@@ -426,6 +433,11 @@ def _schedule(found: Normalization, default: str, config: PrepareConfig) -> PreS
         return getattr(device.renderer, "takes", None) if device.runs_programs else None
 
     return pre_schedule(found, default, use_cache, identity, takes)
+
+
+def _is_known(found: Normalization, default: str, config: PrepareConfig) -> bool:
+    """Whether the schedule of a graph is in the cache, so that nothing will be compiled."""
+    return (found.sink, default, compiler_identity(found, default, config)) in schedules
 
 
 def compiler_identity(found: Normalization, default: str, config: PrepareConfig) -> str:

@@ -27,6 +27,7 @@ GOOD = {
     "SVOD_FALLBACK": ("0", False),
     "SVOD_BEAM": ("4", 4),
     "SVOD_ORIGINS": ("0", False),
+    "SVOD_WARN_RECOMPILE": ("8", 8),
     "SVOD_REPR": ("lazy", "lazy"),
     "SVOD_TUNED": ("0", False),
 }
