@@ -1,13 +1,12 @@
 """Where caches live, and how a file is written so that no reader ever sees half of it.
 
 Nothing is created until something is written. Folders are made with mode 0700, because what lies
-in them may be loaded as machine code.
+in them may be loaded as machine code. No cache is ever looked for in the current folder.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from pathlib import Path
 
@@ -21,12 +20,10 @@ def cache_root() -> Path:
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(xdg):  # its specification says to ignore a relative one
         return Path(xdg) / "svod"
-    try:
-        home = Path.home()
-    except RuntimeError:  # a container without HOME and without an entry for the user
-        import tempfile  # rarely needed, and slow to load
-
-        return Path(tempfile.gettempdir()) / f"svod-{os.getuid() if os.name == 'posix' else 'user'}"
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # a container without HOME and without an entry for the user
+        given = os.environ.get("TMPDIR", "")
+        return Path(given if os.path.isabs(given) else "/tmp") / f"svod-{os.getuid()}"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "svod" / "Cache"
     if sys.platform == "darwin":
@@ -47,15 +44,6 @@ def make_private(folder: Path) -> None:
         folder = folder.parent
     for each in reversed(missing):
         each.mkdir(mode=0o700, exist_ok=True)  # another process may be as fast
-
-
-def is_trusted(folder: Path) -> bool:
-    """Whether only this user (or root) can have written into the folder."""
-    if os.name != "posix":
-        return True
-    facts = folder.stat()
-    others_write = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return facts.st_uid in (os.geteuid(), 0) and not others_write
 
 
 def is_writable(folder: Path) -> bool:

@@ -2,9 +2,10 @@
 
 Each entry is one file: magic, format version, payload length, checksum over key and payload, then
 the payload. An entry that is broken, truncated, foreign or unreadable is a miss and is removed
-if possible. A store that cannot be written stops writing with one warning, and one that others can
-write into is not used at all; nothing here raises because of the disk. Any number of processes may
-share a folder: files appear by renaming, and a file that vanishes meanwhile is a miss.
+if possible. A store that cannot be written stops writing with one warning. One that others can
+have written, the folders above it and each entry included, is not used at all: `trust.py` looks at
+every use. Nothing here raises because of the disk. Any number of processes may share a folder:
+files appear by renaming, and a file that vanishes meanwhile is a miss.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from svod.base.errors import CacheError
 from svod.base.hashing import checksum
 from svod.base.locks import held_lock
 from svod.base.log import warn
-from svod.base.paths import TEMPORARY_PREFIX, atomic_write, is_trusted, make_private
+from svod.base.paths import TEMPORARY_PREFIX, atomic_write, make_private
+from svod.base.trust import Untrusted, check_folder, read_file, resolved
 
 MAGIC = b"SVODBLOB"
 FORMAT_VERSION = 1
@@ -34,6 +36,7 @@ SIZE_SECONDS = 600  # how long others believe it
 # The process lacks something; that says nothing about the entry.
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _HEADER = struct.Struct("<8sIQ32s")  # magic, version, payload bytes, checksum
+_warned: set[str] = set()  # reasons given already: several caches share a root
 _KEY = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,159}")
 
 
@@ -50,13 +53,12 @@ class BlobStore:
     """Payloads by key in one folder, at most `max_bytes` of files in all."""
 
     def __init__(self, folder: Path | str, max_bytes: int) -> None:
-        self.folder = Path(folder)
+        self.folder = resolved(Path(folder))
         self.max_bytes = max_bytes
         self.hits = self.misses = self.writes = 0
         self._reads = self._writes = max_bytes > 0
         self._lock = held_lock()  # guards the counters and the size estimate
         self._estimate: int | None = None  # bytes in the folder, as far as this process knows
-        self._trusted: bool | None = None  # None until the folder has been seen
 
     @property
     def enabled(self) -> bool:
@@ -66,7 +68,7 @@ class BlobStore:
     def get(self, key: str) -> bytes | None:
         """The payload stored under `key`, or None."""
         path = self._path(key)
-        payload = self._read(path, key) if self._reads and self._is_safe() else None
+        payload = self._read(path, key) if self._reads else None
         with self._lock:
             if payload is None:
                 self.misses += 1
@@ -83,13 +85,17 @@ class BlobStore:
         guard = checksum(key.encode(), payload)
         header = _HEADER.pack(MAGIC, FORMAT_VERSION, len(payload), guard)
         try:
-            if self._trusted is None:
+            if not self.folder.is_dir():
                 make_private(self.folder)
-            if not self._is_safe():
-                return False
+            check_folder(self.folder)
             atomic_write(path, header + payload)
+        except Untrusted as problem:
+            self._distrust(problem)
+            return False
         except OSError as error:
-            self._turn_off(f"is not written to: {error.strerror or error}")
+            self._turn_off(
+                f"cache folder {self.folder} is not written to: {error.strerror or error}"
+            )
             return False
         known = self._noted_size() if self._estimate is None else self._estimate
         with self._lock:
@@ -133,7 +139,7 @@ class BlobStore:
                 freed += entry.size
         with self._lock:
             self._estimate = total - freed
-        if self._trusted:
+        if self._writes:
             self._note_size(total - freed)
         return freed
 
@@ -150,13 +156,17 @@ class BlobStore:
 
     def _read(self, path: Path, key: str) -> bytes | None:
         try:
-            with open(path, "rb") as file:
-                data = file.read()
+            data = read_file(self.folder, path.name)
         except FileNotFoundError:
+            return None
+        except Untrusted as problem:
+            self._distrust(problem)
             return None
         except OSError as error:
             if error.errno not in _SHORTAGES:
                 _unlink(path)
+            return None
+        if data is None:  # a link, a FIFO or a device: not ours, and no entry
             return None
         if len(data) >= _HEADER.size:
             magic, version, length, guard = _HEADER.unpack_from(data)
@@ -171,23 +181,16 @@ class BlobStore:
         _unlink(path)
         return None
 
-    def _is_safe(self) -> bool:
-        """Whether the folder can be relied on; an absent one is (there is nothing in it)."""
-        if self._trusted is None:
-            try:
-                self._trusted = is_trusted(self.folder)
-            except OSError:
-                return True
-            if not self._trusted:
-                self._reads = False
-                self._turn_off("is not used: others can write into it; chmod 700 makes it yours")
-        return self._trusted
+    def _distrust(self, problem: Untrusted) -> None:
+        self._reads = False
+        self._turn_off(f"caches are not used, because {problem}")
 
     def _turn_off(self, reason: str) -> None:
         with self._lock:
-            first, self._writes = self._writes, False
+            first, self._writes = self._writes and reason not in _warned, False
+            _warned.add(reason)
         if first:
-            warn(f"cache folder {self.folder} {reason}")
+            warn(reason)
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
         try:
@@ -206,8 +209,9 @@ class BlobStore:
         path = self.folder / SIZE_NAME
         try:
             is_fresh = abs(time.time() - path.stat().st_mtime) < SIZE_SECONDS
-            return int(path.read_text()) if is_fresh else None
-        except (OSError, ValueError):
+            text = read_file(self.folder, SIZE_NAME) if is_fresh else None
+            return None if text is None else int(text)
+        except (OSError, ValueError, Untrusted):
             return None
 
     def _note_size(self, size: int) -> None:

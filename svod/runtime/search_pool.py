@@ -2,11 +2,14 @@
 
 In: texts of kernels. Out: object code or the reason why there is none, in the same order. Workers
 are started when they are needed and end with the pool, or by themselves when this process is gone.
-They are fresh interpreters, so the program that searches is not imported again.
+They are fresh interpreters, so the program that searches is not imported again, and isolated ones:
+no module of the current folder is.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import queue
 import subprocess
@@ -16,7 +19,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -26,7 +28,21 @@ from svod.runtime.search_worker import read_frame, write_frame
 
 STARTUP_SECONDS = 60.0  # until a fresh interpreter has loaded the compiler
 MOST_WORKERS = 16
-WORKER = (sys.executable, "-m", "svod.runtime.search_worker")
+# An isolated interpreter (-I) does not look into the current folder, nor at PYTHONPATH: it gets
+# these packages from where this process has them, and everything else from its own library.
+PACKAGES = ("svod", "numpy", "ml_dtypes", "llvmlite")
+START = """
+import importlib.util, json, sys
+class Packages:
+    known = json.loads(sys.argv[1])
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        origin = cls.known.get(name)
+        return origin and importlib.util.spec_from_file_location(name, origin)
+sys.meta_path.insert(0, Packages)
+from svod.runtime.search_worker import main
+main()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +59,10 @@ class Job:
 class WorkerPool:
     """Processes that compile; use it as a context."""
 
-    def __init__(self, count: int = 0, command: Sequence[str] = WORKER) -> None:
+    def __init__(self, count: int = 0, command: Sequence[str] = ()) -> None:
         self.count = count or min(thread_budget().threads, MOST_WORKERS)
         self.ended = 0  # workers that took too long
-        self._command = tuple(command)
+        self._command = tuple(command) or worker_command()
         self._answers: queue.Queue[_Answer] = queue.Queue()  # unbounded: no worker ever waits
         self._idle: list[_Worker] = []
         self._sent = 0
@@ -204,9 +220,16 @@ def _close(stream: Any) -> None:
         return  # what was not written any more is lost on purpose
 
 
+def worker_command() -> tuple[str, ...]:
+    """What starts a worker."""
+    origins = {}
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            origins[name] = os.path.abspath(spec.origin)
+    return (sys.executable, "-I", "-c", START, json.dumps(origins))
+
+
 def _environment() -> dict[str, str]:
-    """This process's environment, with this very package, and without output or a search."""
-    package = str(Path(__file__).resolve().parents[2])
-    known = os.environ.get("PYTHONPATH", "")
-    path = os.pathsep.join([package, known] if known else [package])
-    return {**os.environ, "PYTHONPATH": path, "SVOD_DEBUG": "0", "SVOD_BEAM": "0"}
+    """This process's environment, without output or a search."""
+    return {**os.environ, "SVOD_DEBUG": "0", "SVOD_BEAM": "0"}

@@ -18,6 +18,7 @@ from svod._version import __version__
 from svod.base import paths
 from svod.base.knobs import knobs, unknown_variables
 from svod.base.threads import thread_budget
+from svod.base.trust import Untrusted, check_folder, resolved
 from svod.tools.report import Report, byte_size, table
 
 
@@ -121,7 +122,11 @@ def caches() -> list[Check]:
     state = "" if knobs.object_cache else ", switched off by SVOD_OBJECT_CACHE=0"
     facts = {"folder": str(root), "writable": writable, "bytes": sizes}
     remedy = "" if writable else "give SVOD_CACHE_DIR a folder that can be written"
-    return [Check("caches", f"{root}: {shown}{state}", writable, remedy, facts)]
+    try:
+        check_folder(resolved(root / "objects"))
+    except Untrusted as problem:
+        remedy = remedy or str(problem)
+    return [Check("caches", f"{root}: {shown}{state}", not remedy, remedy, facts)]
 
 
 def folder_bytes(folder: Path) -> int:

@@ -57,13 +57,18 @@ def test_xdg_is_honoured_where_it_is_absolute(
     assert paths.cache_root() != tmp_path / "xdg" / "svod"
 
 
-def test_without_a_home_the_temporary_folder_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
+@pytest.mark.skipif(os.name != "posix", reason="homes are a POSIX thing")
+@pytest.mark.parametrize("home", [".", "relative/home"])
+def test_without_a_home_the_temporary_folder_serves_and_never_the_current_one(
+    home: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)
-    assert paths.cache_root().name.startswith("svod-")
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    assert paths.cache_root() == tmp_path / "temporary" / f"svod-{os.getuid()}"
+    monkeypatch.setenv("TMPDIR", ".")
+    assert paths.cache_root() == Path(f"/tmp/svod-{os.getuid()}")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are a POSIX thing")
@@ -73,9 +78,6 @@ def test_folders_are_private(tmp_path: Path) -> None:
     paths.make_private(folder)
     for each in (folder, folder.parent):
         assert stat.S_IMODE(each.stat().st_mode) == 0o700
-    assert paths.is_trusted(folder)
-    folder.chmod(0o777)
-    assert not paths.is_trusted(folder)
 
 
 def test_writable_asks_the_nearest_folder_that_exists(tmp_path: Path) -> None:

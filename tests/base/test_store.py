@@ -108,7 +108,7 @@ def test_an_unreadable_entry_is_a_miss_and_goes_away(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr(store_module, "read_file", refuse)
     assert store.get(KEY) is None
     monkeypatch.undo()
     assert not file_of(store).exists()
@@ -122,7 +122,7 @@ def test_a_process_out_of_file_handles_keeps_the_entry(
     def refuse(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr(store_module, "read_file", refuse)
     assert store.get(KEY) is None
     monkeypatch.undo()
     assert store.get(KEY) == b"x"
@@ -172,9 +172,8 @@ def test_a_folder_that_others_can_write_is_not_used(
     assert second.get(KEY) is None
     assert second.put(KEY, b"y") is False
     [record] = caplog.records
-    assert record.getMessage().endswith(
-        "is not used: others can write into it; chmod 700 makes it yours"
-    )
+    said = f"others can write to {store.folder}: chmod go-w makes it yours"
+    assert record.getMessage() == f"caches are not used, because {said}"
 
 
 def test_the_oldest_go_first(store: BlobStore) -> None:

@@ -17,7 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from svod.base.errors import DeviceError
 from svod.base.knobs import knobs
-from svod.base.paths import cache_root
+from svod.base.log import debug
+from svod.base.paths import cache_root, make_private
+from svod.base.trust import Untrusted, check_folder, resolved
 
 LIBRARIES: Final = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
 OUT_OF_MEMORY: Final = 2
@@ -269,8 +271,16 @@ def _keep_machine_code() -> None:
     The driver's own cache is keyed by PTX, driver and GPU. Code taken from its linker instead, to
     be stored by ourselves, ran a third slower (matvec 16384: 161 us instead of 121).
     """
-    if knobs.object_cache:
-        os.environ.setdefault("CUDA_CACHE_PATH", str(cache_root() / "cuda"))
+    folder = resolved(cache_root() / "cuda")
+    if not knobs.object_cache:
+        return
+    try:
+        make_private(folder)
+        check_folder(folder)
+    except (OSError, Untrusted) as problem:
+        debug(1, f"the driver keeps machine code in its own folder: {problem}")
+    else:
+        os.environ.setdefault("CUDA_CACHE_PATH", str(folder))
         os.environ.setdefault("CUDA_CACHE_MAXSIZE", str(knobs.object_cache_bytes))
 
 

@@ -77,7 +77,7 @@ def fresh(function: Callable[..., Any], *arguments: Any, **variables: str) -> An
 def run_program(program: str, **variables: str) -> str:
     """The output of a Python program in a fresh process, with these environment variables."""
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-P", "-c", program],
         capture_output=True,
         text=True,
         env={**os.environ, **variables},

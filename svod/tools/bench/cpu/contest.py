@@ -83,7 +83,7 @@ class Process:
         cold = tempfile.mkdtemp(dir=self.folder)
         variables |= {"SVOD_CACHE_DIR": cold, "TORCHINDUCTOR_CACHE_DIR": cold}
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "svod.tools.bench.cpu.worker", self.name, str(THREADS)],
+            [sys.executable, "-Pum", "svod.tools.bench.cpu.worker", self.name, str(THREADS)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             bufsize=1, env={**os.environ, **variables},
         )  # fmt: skip
