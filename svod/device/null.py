@@ -7,7 +7,7 @@ dropped and what is read is zero. Kernels are rendered and compiled as for the C
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from svod.device.allocator import Allocator, Block, Bytes
 from svod.device.device import Size3, Toolchain
@@ -39,6 +39,7 @@ class NullProgram:
     """A program that does nothing."""
 
     __slots__ = ("name",)
+    is_reentrant: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -7,6 +7,7 @@ out, since different bodies may become the same program. What the CPU lacks is c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,9 +18,11 @@ from svod.base.knobs import knobs
 from svod.base.threads import thread_budget
 from svod.device.device import Device
 from svod.device.names import base_key
+from svod.device.registry import get_device
 from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
 from svod.ir.rewrite import rewrite
+from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.runtime import plainer
@@ -35,6 +38,7 @@ from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.ops import CompiledKernel
 from svod.runtime.programs import (
     ProgramStage,
+    brief,
     checked_spec,
     compacted,
     compile_program,
@@ -94,11 +98,23 @@ def clear_kernel_cache() -> None:
     programs.clear()
 
 
-def optimizer_machine(device: str) -> Machine:
+def optimizer_machine(device: str) -> Machine | GpuMachine:
     """What the optimizer must know of a device; a kind without facts of its own is a CPU."""
     from svod.device.cpu.host import host_machine
 
+    if base_key(device) == "CUDA":
+        from svod.device.cuda.compiler import CudaRenderer
+
+        renderer = get_device(device).renderer
+        assert isinstance(renderer, CudaRenderer)
+        return renderer.machine
     return host_machine()
+
+
+def _cpu_machine(device: str) -> Machine:
+    found = optimizer_machine(device)
+    assert isinstance(found, Machine)
+    return found
 
 
 # -- making kernels -------------------------------------------------------------------------------
@@ -190,7 +206,7 @@ def _cpu_requests(
 
     if config.strategy is Strategy.BEAM and device.runtime is not load_program:
         config = replace(config, strategy=Strategy.HEURISTIC)  # nothing runs that could be timed
-    chosen = chosen_loops(bodies, optimizer_machine(device.name), config, values)
+    chosen = chosen_loops(bodies, _cpu_machine(device.name), config, values)
     return [_cpu_request(*pair, device) for pair in zip(bodies, chosen, strict=True)]
 
 
@@ -211,7 +227,7 @@ def _rendered(
             object_for(checked_spec(source).src)
         return replace(found, source=source)
 
-    machine = optimizer_machine(device.name)
+    machine = _cpu_machine(device.name)
     result: list[_Request] = []
     known: dict[ProgramKey, UOp | None] = {}
     for request in requests:
@@ -257,8 +273,10 @@ def _compile_on_cpu(requests: list[_Request], device: Device) -> list[CompiledKe
     names = ", ".join([spec.name for spec in specs])
     try:
         binary = object_for(joined_modules([spec.src for spec in specs]))
-    except CompileError as problem:
-        raise CompileError(f"{device.name} could not compile {names}: {problem}") from problem
+    except Exception as problem:
+        raise CompileError(
+            f"{device.name} could not compile {names}: {brief(problem)}"
+        ) from problem
     if device.runtime is not load_program:  # NULL, for one, loads nothing
         compiled = [CompiledSpec.from_bytes(s.name, binary, s.ast) for s in specs]
         held = [load(c, device) for c in compiled]
@@ -304,7 +322,7 @@ def _record(
         globals=tuple(spec.globals),
         outs=tuple(spec.outs),
         ins=tuple(spec.ins),
-        host_parallel_safe=base_key(device.name) in ("CPU", "NULL"),
+        host_parallel_safe=is_host_parallel_safe(program, spec.src),
         global_size=spec.global_size,
         local_size=spec.local_size,
         address=address,
@@ -312,6 +330,16 @@ def _record(
         flops=request.flops,
         choice=request.choice,
     )
+
+
+def is_host_parallel_safe(program: object, source: str) -> bool:
+    """Whether a kernel may run beside others: its program may be entered by several threads, and
+    its code writes no memory but that of its arguments."""
+    return bool(getattr(program, "is_reentrant", False)) and not _OWN_MEMORY.search(source)
+
+
+# A variable of a module of LLVM IR, as against a constant.
+_OWN_MEMORY = re.compile(r"^@\S+ = (?:[a-z_]+ )*global ", re.MULTILINE)
 
 
 def _as_asked(kernel: CompiledKernel, request: _Request) -> CompiledKernel:

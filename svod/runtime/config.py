@@ -49,7 +49,8 @@ class OptimizerConfig:
         """The same text for the same configuration, in every process."""
         given = sorted(self.opts.items()) if isinstance(self.opts, Mapping) else self.opts
         opts = "" if given is None else repr(given)
-        return digest(self.strategy.value, str(self.width), opts, codegen_key())
+        parts = (self.strategy.value, str(self.width), repr(float(self.seconds)), opts)
+        return digest(*parts, codegen_key())
 
 
 @dataclass(frozen=True, slots=True)

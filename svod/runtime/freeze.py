@@ -23,6 +23,7 @@ from svod.ir.args import AxisKind, ParamArg, RangeArg
 from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp, is_symbolic, make, substitute
 from svod.ir.symbolic import TRUE, num
+from svod.optimize.machine import Machine
 from svod.optimize.panels import panel_columns, reads_panels
 from svod.runtime.caches import optimizer_machine
 from svod.runtime.chosen import plain_loops
@@ -208,6 +209,8 @@ def find_packing(item: ScheduleItem, slots: Collection[int]) -> Packing | None:
     if effect_of(body).op != O.SINK or item.variables:
         return None
     machine = optimizer_machine(device_of(item.buffers))
+    if not isinstance(machine, Machine):
+        return None  # panels are what the tiles of a CPU read
     for columns, tile in panel_columns(plain_loops(body, machine), machine):
         operand = _operand(body, columns) if columns in slots else None
         if operand is None or _reads_apart(body, operand.node, columns):

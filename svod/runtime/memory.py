@@ -56,7 +56,7 @@ class MemoryItem:
     outputs: frozenset[int] = frozenset()  # positions in `buffers` that are written
     instance_dependencies: Sequence[int] = ()
     is_kernel: bool = True  # its body is a SINK; operands of anything else are left alone
-    masked_outputs: frozenset[int] = frozenset()  # positions written only where a gate is true
+    masked_outputs: frozenset[int] = frozenset()  # positions of which data decide what is written
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,17 +145,15 @@ def apply_reuse_dependencies(
 
 
 def masked_slots(body: UOp) -> frozenset[int]:
-    """The argument slots a kernel body stores to under a gate: other bytes keep what they had."""
-    slots = set()
-    for node in body.toposort():
-        if node.op != O.STORE:
-            continue
-        place = node.src[0]
-        while place.op == O.CAST:
-            place = place.src[0]
-        if place.op == O.INDEX and len(place.src) > 2 and place.src[0].op == O.PARAM:
-            slots.add(place.src[0].arg.slot)
-    return frozenset(slots)
+    """The argument slots of which data decide what is stored: other bytes keep what they had."""
+    found = set()
+    for node in body.src:
+        if node.op == O.SCATTER:
+            target = node.src[0]
+            while target.op in O.MOVEMENT:
+                target = target.src[0]
+            found.add(target.arg.slot)
+    return frozenset(found)
 
 
 def rounded(nbytes: int) -> int:
@@ -199,8 +197,9 @@ def _lives(
                 continue
             life = lives.get(buffer.id)
             if life is None:
-                if position not in item.outputs:
-                    excluded.add(buffer.id)  # read before anything wrote it: not ours to place
+                if position not in item.outputs or position in item.masked_outputs:
+                    # Read, or kept in part, before anything wrote it: not ours to place.
+                    excluded.add(buffer.id)
                     continue
                 life = lives[buffer.id] = _Life(buffer, level, level, [], [])
             life.last = level
@@ -231,8 +230,6 @@ def _excluded(items: Sequence[MemoryItem], output_ids: Collection[int]) -> set[i
     for item in items:
         if not item.is_kernel:
             kept.update([buffer.id for buffer in item.buffers])
-        if item.masked_outputs:
-            kept.update([item.buffers[position].id for position in item.masked_outputs])
     return kept
 
 

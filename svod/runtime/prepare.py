@@ -22,7 +22,13 @@ from svod.runtime.caches import compiled_kernels
 from svod.runtime.config import PrepareConfig
 from svod.runtime.effects import RUNTIME_EFFECTS, effect_of
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult, device_of
-from svod.runtime.memory import MemoryItem, MemoryReport, apply_reuse_dependencies, plan_memory
+from svod.runtime.memory import (
+    MemoryItem,
+    MemoryReport,
+    apply_reuse_dependencies,
+    masked_slots,
+    plan_memory,
+)
 from svod.runtime.native import load
 from svod.runtime.ops import (
     CompiledKernel,
@@ -128,21 +134,26 @@ def _share_memory(schedule: ScheduleResult, config: PrepareConfig) -> MemoryRepo
     """Let intermediates share bytes; outputs and what callers gave keep their memory."""
     items = schedule.items
     wanted = []
-    facts: dict[int, tuple[tuple[Buffer, ...], bool]] = {}  # turns of a loop share their buffers
+    # Turns of a loop share their buffers.
+    facts: dict[int, tuple[tuple[Buffer, ...], bool, frozenset[int]]] = {}
     for item in items:
         known = facts.get(id(item.buffers))
         if known is None:
-            known = (tuple(item.buffers), effect_of(item.body).op == O.SINK)
-            facts[id(item.buffers)] = known
-        held, is_kernel = known
+            effect = effect_of(item.body)
+            is_kernel = effect.op == O.SINK
+            masked = masked_slots(effect) if is_kernel else frozenset()
+            known = facts[id(item.buffers)] = (tuple(item.buffers), is_kernel, masked)
+        held, is_kernel, masked = known
         waits = item.instance_dependencies
-        wanted.append(MemoryItem(item.id, held, item.dependencies, item.written, waits, is_kernel))
+        wanted.append(
+            MemoryItem(item.id, held, item.dependencies, item.written, waits, is_kernel, masked)
+        )
     stay = [n for n in schedule.output_ids if n in schedule.buffers] + list(schedule.given)
     plan = plan_memory(wanted, {schedule.buffers[n].id for n in stay}, config.memory)
     if plan.replacements:
         apply_reuse_dependencies(plan.dependencies, [i.instance_dependencies for i in items])
         placed = {
-            key: [plan.replacements.get(b.id, b) for b in own] for key, (own, _) in facts.items()
+            key: [plan.replacements.get(b.id, b) for b in own] for key, (own, _, _) in facts.items()
         }
         for item in items:
             item.buffers = placed[id(item.buffers)]

@@ -12,9 +12,10 @@ from svod.base.knobs import knobs
 from svod.device.buffer import Buffer
 from svod.device.registry import get_device
 from svod.dtype import types as dt
+from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import ParamArg
-from svod.ir.node import const, make
+from svod.ir.node import make
 from svod.runtime import (
     ExecutionPlanBuilder,
     MemoryItem,
@@ -22,6 +23,8 @@ from svod.runtime import (
     MemoryReport,
     plan_memory,
 )
+from svod.runtime.config import PrepareConfig
+from svod.runtime.instantiate import create_schedule
 from svod.runtime.memory import (
     ReuseDependency,
     apply_reuse_dependencies,
@@ -31,6 +34,8 @@ from svod.runtime.memory import (
 )
 from svod.runtime.order import execution_levels, execution_order
 from svod.runtime.packing import Block, lower_bound, pack
+from svod.runtime.prepare import _share_memory
+from tests.spec.call_parts import after, call, memory, plus, sink
 from tests.spec.plan_parts import Calls, buffer, compiled, empty, floats, launch
 
 KB = 1024
@@ -199,14 +204,43 @@ def test_operands_of_other_ops_and_masked_outputs_are_left_alone():
 
 @pytest.mark.row("T20")
 def test_masked_stores_are_found_in_the_body():
-    def param(slot):
-        return make(O.PARAM, dt.float32, (), ParamArg(slot, (4,)))
+    def param(slot, dtype=dt.float32):
+        return make(O.PARAM, dtype, (), ParamArg(slot, (4,)))
 
-    zero, gate = const(0, dt.index), const(True, dt.bool_)
-    value = const(1.0, dt.float32)
-    plain = make(O.STORE, dt.void, (make(O.INDEX, dt.float32, (param(0), zero)), value))
-    masked = make(O.STORE, dt.void, (make(O.INDEX, dt.float32, (param(3), zero, gate)), value))
+    plain = make(O.STORE, dt.void, (param(0), param(1)))
+    target = make(O.RESHAPE, dt.float32, (param(3),), (2, 2))
+    index = make(O.RESHAPE, dt.int64, (param(4, dt.int64),), (2, 2))
+    masked = make(O.SCATTER, dt.float32, (target, param(2), index), "set")
     assert masked_slots(make(O.SINK, dt.void, (plain, masked))) == {3}
+    assert masked_slots(make(O.SINK, dt.void, (plain,))) == frozenset()
+
+
+@pytest.mark.row("T20")
+@pytest.mark.parametrize("mode", [MemoryMode.ARENA, MemoryMode.REMAP])
+def test_a_plan_never_places_a_buffer_whose_first_store_is_masked(mode):
+    """What such a store leaves out would be leftovers of another buffer."""
+    given, *steps = [memory() for _ in range(6)]
+    place = B.new_buffer(4, dt.int64, "CPU")
+    known = {
+        given.sn: Buffer.new("CPU", 4, dt.float32).allocate(),
+        place.sn: Buffer.new("CPU", 4, dt.int64).allocate(),
+    }
+    target, value = (make(O.PARAM, dt.float32, (), ParamArg(slot, (4,))) for slot in (0, 1))
+    index = make(O.PARAM, dt.int64, (), ParamArg(2, (4,)))
+    scatter = make(O.SCATTER, dt.float32, (target, value, index), "set")
+    here = given
+    for number, step in enumerate(steps):
+        if number == 2:
+            done = call(make(O.SINK, dt.void, (scatter,)), step, here, place)
+        else:
+            done = call(plus(1), step, here)
+        here = after(step, done)
+    schedule = create_schedule(sink(here), known)
+    before = {item.buffer_ids[0]: item.buffers[0] for item in schedule.items}
+    _share_memory(schedule, PrepareConfig(memory=mode))
+    placed = [before[item.buffer_ids[0]] is not item.buffers[0] for item in schedule.items]
+    assert any(placed) and not placed[2], "all but the masked one"
+    assert not placed[4], "and the output"
 
 
 @pytest.mark.row("T20")

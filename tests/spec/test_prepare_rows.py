@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from svod.base.errors import (
 from svod.base.knobs import knobs
 from svod.device.buffer import Buffer
 from svod.device.cpu.host import host_machine
+from svod.device.cuda.compiler import CudaRenderer
 from svod.device.device import Device, Toolchain
 from svod.device.launch import default_size
 from svod.device.registry import get_device
@@ -31,6 +33,7 @@ from svod.ir.args import CustomArg, ViewArg
 from svod.ir.node import const, make, variable
 from svod.ir.patterns import rule
 from svod.ir.rewrite import compile_rules
+from svod.optimize.gpu_machine import GpuMachine
 from svod.runtime import (
     MemoryMode,
     PreparedBufferView,
@@ -41,10 +44,16 @@ from svod.runtime import (
     register_custom_function,
     unregister_custom_function,
 )
-from svod.runtime.caches import compiled_kernels, kernels, optimizer_machine
+from svod.runtime.caches import (
+    compiled_kernels,
+    is_host_parallel_safe,
+    kernels,
+    optimizer_machine,
+)
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.effects import effect_of
-from svod.runtime.instantiate import ScheduleResult, create_schedule
+from svod.runtime.freeze import find_packing
+from svod.runtime.instantiate import ScheduleItem, ScheduleResult, create_schedule
 from svod.runtime.prepare import (
     bind_arguments,
     output_positions,
@@ -63,6 +72,7 @@ from svod.runtime.programs import (
 )
 from svod.tensor.core import wrap
 from svod.tensor.custom import custom_function
+from tests.schedule.graphs import bodies
 from tests.spec.call_parts import (
     after,
     bind,
@@ -378,6 +388,9 @@ def test_the_key_of_optimised_kernels():
     plain = PrepareConfig(OptimizerConfig(Strategy.NONE))
     assert cached(kernel, config=plain)[1] == 1
     assert cached(kernel, config=PrepareConfig(OptimizerConfig(width=3)))[1] == 1
+    assert cached(kernel, config=PrepareConfig(OptimizerConfig(seconds=3)))[1] == 1
+    assert cached(kernel, config=PrepareConfig(OptimizerConfig(seconds=3.0)))[1] == 0
+    assert cached(kernel, config=PrepareConfig(OptimizerConfig(opts=())))[1] == 1
     assert cached(kernel, "NULL")[1] == 1
 
     class OtherCompiler(type(get_device("CPU").compiler)):
@@ -509,6 +522,24 @@ def test_the_compiled_record():
     spy = Spy()
     kernel = fresh_kernel(160)
     assert not compiled_kernels([kernel], "SPY", spy.config)[kernel].host_parallel_safe
+
+
+@pytest.mark.row("Q15", "T18")
+def test_a_kernel_is_safe_beside_others_because_of_its_program_not_its_device():
+    class Reentrant:
+        is_reentrant = True
+
+    assert is_host_parallel_safe(Reentrant(), "@table = internal constant [2 x i8] zeroinitializer")
+    assert not is_host_parallel_safe(Reentrant(), "\n@state = internal global [2 x i8] undef")
+    assert not is_host_parallel_safe(object(), "")
+    spy = Spy()
+    spy.load = lambda compiled: Reentrant()
+    kernel = fresh_kernel(15)
+    assert compiled_kernels([kernel], "SPY", spy.config)[kernel].host_parallel_safe
+    (null,) = (Tensor(data(4), device="NULL") + 15).prepare().prepared_kernels()
+    assert null.kernel.host_parallel_safe
+    (ref,) = (Tensor(data(4), device="REF") + 15).prepare().prepared_kernels()
+    assert not ref.kernel.host_parallel_safe
 
 
 def item_with(count):
@@ -755,11 +786,32 @@ def test_a_program_that_breaks_while_compiling(monkeypatch):
 
 
 @pytest.mark.row("S173")
-def test_the_optimizer_knows_the_machine():
+def test_the_optimizer_knows_the_machine(monkeypatch):
     """There is no Apple AMX profile, so SVOD_AMX has no meaning here."""
+    gpu = CudaRenderer(GpuMachine(multiprocessors=17))
+    asked = []
+
+    def device(name):
+        asked.append(name)
+        return SimpleNamespace(renderer=gpu)
+
+    monkeypatch.setattr(caches, "get_device", device)
     assert optimizer_machine("CPU") is host_machine()
     assert optimizer_machine("CPU:1") is host_machine()
     assert optimizer_machine("SOMETHING") is host_machine(), "anything else is a CPU"
+    assert optimizer_machine("CUDA:1") == gpu.machine
+    assert asked == ["CUDA:1"]
+
+
+@pytest.mark.row("S173")
+def test_panels_are_packed_for_cpus_alone(monkeypatch):
+    x, w = memory(256 * 256), memory(256 * 256)
+    product = wrap(B.reshape(x, (256, 256)), "CPU") @ wrap(B.reshape(w, (256, 256)), "CPU")
+    (kernel,) = bodies(product)
+    item = ScheduleItem(kernel, kernel, [Buffer.new("CPU", 256 * 256, dt.float32)] * 3, [0, 1, 2])
+    assert find_packing(item, [1, 2]) is not None
+    monkeypatch.setattr("svod.runtime.freeze.optimizer_machine", lambda device: GpuMachine())
+    assert find_packing(item, [1, 2]) is None
 
 
 @pytest.mark.row("S174")

@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from svod.base.errors import CompileError
@@ -39,6 +39,7 @@ class CpuProgram:
     """Machine code of one kernel; keeps its module loaded."""
 
     __slots__ = ("_call", "_image", "address", "name")
+    is_reentrant: ClassVar[bool] = True
 
     def __init__(self, name: str, address: int, image: object) -> None:
         self.name = name
