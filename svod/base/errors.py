@@ -47,6 +47,10 @@ class IndexingError(SvodError, IndexError):
     """An index that is out of range or of a kind that cannot index a tensor."""
 
 
+class WriteError(SvodError, RuntimeError):
+    """A write in place to what does not have elements of its own, each at one position."""
+
+
 class DeviceError(SvodError, RuntimeError):
     """A device that does not exist, is not usable here, or differs between operands."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from svod.base.errors import ShapeError
+from svod.tensor.aliases import give
 from svod.tensor.autograd import no_grad
 from svod.tensor.creation import eye, full
 from svod.tensor.guard import guard
@@ -19,7 +20,7 @@ _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2.0), "selu
 
 def _set(tensor: Tensor, value: Tensor) -> Tensor:
     with no_grad():
-        tensor.uop = value.cast(tensor.dtype).expand(tensor.shape).uop
+        give(tensor, value.cast(tensor.dtype).expand(tensor.shape).uop, value._device)
     return tensor
 
 

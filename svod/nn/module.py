@@ -13,6 +13,7 @@ from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
 from svod.nn.backward_hooks import Passage
 from svod.tensor import history, registry, settings, tracing
+from svod.tensor.aliases import linked
 from svod.tensor.autograd import no_grad
 from svod.tensor.core import tensor_of, wrap
 from svod.tensor.guard import guard_class
@@ -366,7 +367,7 @@ class Module:
             self.realize()
         found = {} if destination is None else destination
         for name, t in self._state():
-            found[prefix + name] = t if keep_vars else wrap(t.uop, t._device)
+            found[prefix + name] = t if keep_vars else linked(wrap(t.uop, t._device), t)
         return found
 
     def load_state_dict(
@@ -398,7 +399,7 @@ class Module:
         with history.paused():
             for _, t, value in pairs:
                 if assign:
-                    t.uop, t._device = value.detach().uop, value._device
+                    t.data = value
                 else:
                     t.assign(value.detach().to(t.device))
             realize([t for _, t, _ in pairs])
@@ -459,7 +460,8 @@ class Module:
                 found = t.to(*targets, dtype=dtype, device=device)
                 if t.dtype.kind != "f":
                     found = found.cast(t.dtype)
-                t.uop, t._device = found.uop, found._device
+                if found is not t:  # what showed its elements keeps the old ones
+                    t.uop, t._device, t._link = found.uop, found._device, None
                 t.grad = None
         self.__dict__["_is_ready"] = False
         return self.realize()

@@ -20,6 +20,7 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.tensor import history, tracing
+from svod.tensor.aliases import give
 from svod.tensor.guard import guard_class
 from svod.tensor.realize import realize
 from svod.tensor.settings import Table, is_plain
@@ -126,7 +127,8 @@ class Optimizer:
         except BaseException:
             self.state, self._scalars = state, scalars
             for t, node in before:
-                t.uop = node
+                if t.uop is not node:
+                    give(t, node, t._device)
             raise
 
     def _step(self) -> None:

@@ -253,7 +253,8 @@ class Assembly(Core):
 
     def narrow_copy(self: Tensor, dim: int, start: int, length: int) -> Tensor:
         """``length`` elements of one axis from ``start``."""
-        return self.narrow(dim, start, length)
+        found = self.narrow(dim, start, length)
+        return wrap(found.uop, found._device)
 
     def diagflat(self: Tensor, offset: int = 0) -> Tensor:
         """A matrix with all elements on a diagonal."""

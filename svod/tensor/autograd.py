@@ -16,6 +16,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, substitute
 from svod.tensor import history, hooks, tracing
+from svod.tensor.aliases import cut_off, linked, view
 from svod.tensor.core import Core, integer, tensor_of, wrap
 from svod.tensor.custom_gradient import custom_gradient as custom_gradient
 from svod.tensor.gradient import GradientError as GradientError
@@ -95,12 +96,12 @@ class Autograd(Core):
         self._grad = value
 
     def detach(self: Tensor) -> Tensor:
-        """The same values, cut off from what computed them."""
+        """The same elements, cut off from what computed them."""
         node = self.uop
         base = history.leaf_node(node)
         if base.op == O.BUFFER and not history.is_leaf(self) and not history.tracked((base,)):
-            return wrap(node, self._device)
-        return wrap(detached(node), self._device)
+            return linked(wrap(node, self._device), self, ((cut_off, None),))
+        return view(self, (cut_off, None))
 
     def detach_(self: Tensor) -> Tensor:
         """In place: no gradient flows to what computed this tensor."""

@@ -30,6 +30,7 @@ from svod.tensor import registry
 from svod.tensor.guard import set_tensor_class, spelled
 
 if TYPE_CHECKING:
+    from svod.tensor.aliases import Link
     from svod.tensor.tensor import Tensor
 
 Scalar: TypeAlias = bool | int | float | complex
@@ -48,6 +49,7 @@ class Core:
     if TYPE_CHECKING:
         uop: UOp
         _device: str | None
+        _link: Link | None
 
     def __init_subclass__(cls) -> None:
         for name, member in list(vars(cls).items()):
@@ -122,6 +124,7 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
     t = _new(_class if uop.op != _COMPLEX else complex_class())
     t.uop = uop
     t._device = device if device is None or device[:5] != "DISK:" else _beside_disk(uop, device)
+    t._link = None
     known = ref(t, _discard)
     _add(known)
     if _collected:

@@ -21,6 +21,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic, make
 from svod.tensor import tracing
+from svod.tensor.aliases import family, linked, refresh
 from svod.tensor.core import Core, default_device, device_name, number_type, scalar_node, wrap
 from svod.tensor.history import is_leaf, is_mark, share_history
 from svod.tensor.registry import buffer_node, buffer_of, is_memory, moved_from, own_memory
@@ -291,6 +292,7 @@ class Host(Core):
         buffer.require_writable()
         _read_first(self)
         buffer.copyin(values)
+        refresh((self,))
         return self
 
     def item(self: Tensor) -> Any:
@@ -340,7 +342,7 @@ class Host(Core):
         return type(self), (self.numpy(), None, self._device, is_leaf(self))
 
     def __copy__(self: Tensor) -> Tensor:
-        return wrap(self.uop, self._device)
+        return linked(wrap(self.uop, self._device), self)
 
     def __deepcopy__(self: Tensor, memo: Any) -> Tensor:
         found = self.detach().clone()
@@ -392,7 +394,7 @@ def _read_first(x: Tensor) -> None:
     from svod.tensor.realize import realize
     from svod.tensor.writes import readers
 
-    realize(readers({tracing.memory_of(x.uop)}, [x]))
+    realize(readers({tracing.memory_of(x.uop)}, [x], {family(x)}))
 
 
 def _shared_buffer(x: Tensor) -> Any:

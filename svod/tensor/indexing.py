@@ -1,8 +1,8 @@
 """``x[...]`` for reading and writing, as in NumPy.
 
 A key is split into what movement can do (numbers, slices, new axes) and index tensors, which
-become one GATHER or SCATTER. Writing makes a new value for the tensor that is written; other
-tensors made from it before keep theirs. Index tensors wrap when negative; past the end they
+become one GATHER or SCATTER. The former makes a view, the latter a copy. Writing makes a new value
+for the tensor that is written and for its views. Index tensors wrap when negative; past the end they
 read 0 and write nothing, while numbers and lists are checked at once.
 """
 
@@ -18,13 +18,13 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
+from svod.tensor.aliases import Move, give, is_view_by, view
 from svod.tensor.core import AxisError, Core, IndexKindError, common_device, tensor_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.pieces import Cut, length, put_cuts, take_cuts
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
-
-Cut = tuple[int, int, int]  # start, stop and step of one axis; a negative step reads backwards
 
 
 class View(NamedTuple):
@@ -208,12 +208,6 @@ def _size_cut(entry: slice, size: int) -> Cut:
     return start, stop, 1
 
 
-def length(cut: Cut) -> int:
-    """How many elements a cut takes."""
-    start, stop, step = cut
-    return -(-(stop - start) // step)
-
-
 def wrap_negative(index: UOp, size: int) -> UOp:
     """Negative indices count from the end."""
     if index.vmin >= 0:
@@ -223,60 +217,6 @@ def wrap_negative(index: UOp, size: int) -> UOp:
     kind = index.dtype
     below = B.binary(O.LT, index, const(0, kind))
     return B.where(below, B.binary(O.ADD, index, const(size, kind)), index)
-
-
-# -- movement of cuts --------------------------------------------------------------------------
-
-
-def take_cuts(x: UOp, cuts: Sequence[Cut]) -> UOp:
-    """The strided part of x: flip, shrink, and for steps a reshape that drops the rest."""
-    shape = x.shape
-    if all(step == 1 for _, _, step in cuts):
-        return B.shrink(x, tuple([(a, b) for a, b, _ in cuts]))
-    forward, backward = _forward(cuts, shape)
-    x = B.flip(x, backward)
-    pairs, pads, split, first, result = [], [], [], [], []
-    for (start, stop, step), n in zip(forward, shape, strict=True):
-        count = length((start, stop, step))
-        end = start + count * step
-        pairs.append((start, min(end, n)) if step > 1 else (start, stop))
-        pads.append((0, max(0, end - n) if step > 1 else 0))
-        split += [count, step] if step > 1 else [count]
-        first += [(0, count), (0, 1)] if step > 1 else [(0, count)]
-        result.append(count)
-    x = B.pad(B.shrink(x, tuple(pairs)), tuple(pads))
-    return B.reshape(B.shrink(B.reshape(x, tuple(split)), tuple(first)), tuple(result))
-
-
-def put_cuts(part: UOp, cuts: Sequence[Cut], shape: tuple[int, ...]) -> UOp:
-    """The inverse of ``take_cuts``: the part in its place, zeros elsewhere."""
-    forward, backward = _forward(cuts, shape)
-    split, pads, merged, pairs, border = [], [], [], [], []
-    for (start, stop, step), n in zip(forward, shape, strict=True):
-        count = length((start, stop, step))
-        split += [count, 1] if step > 1 else [count]
-        pads += [(0, 0), (0, step - 1)] if step > 1 else [(0, 0)]
-        merged.append(count * step)
-        end = min(start + count * step, n)
-        pairs.append((0, end - start))
-        border.append((start, n - end))
-    x = B.reshape(B.pad(B.reshape(part, tuple(split)), tuple(pads)), tuple(merged))
-    return B.flip(B.pad(B.shrink(x, tuple(pairs)), tuple(border)), backward)
-
-
-def _forward(cuts: Sequence[Cut], shape: tuple[int, ...]) -> tuple[list[Cut], tuple[int, ...]]:
-    """Cuts with positive steps, and the axes to flip first."""
-    forward: list[Cut] = []
-    backward = []
-    for axis, ((start, stop, step), n) in enumerate(zip(cuts, shape, strict=True)):
-        if step < 0:
-            backward.append(axis)
-            if start == stop:
-                start = stop = n - 1
-            forward.append((n - 1 - start, n - 1 - stop, -step))
-        else:
-            forward.append((start, stop, step))
-    return forward, tuple(backward)
 
 
 def is_whole(view: View, shape: tuple[int, ...]) -> bool:
@@ -292,10 +232,18 @@ def read(x: Tensor, key: Any) -> Tensor:
     mask = _lone_mask(key)
     if mask is not None and mask.ndim == 0:  # all of x, or nothing, along a new first axis
         return x.unsqueeze(0).narrow(0, 0, int(bool(mask)))
-    view = resolve(x, key)
+    found = resolve(x, key)
+    if not found.indices:
+        return view(x, *_moves(found))
+    return _gathered(x, found)
+
+
+def _moves(view: View) -> tuple[Move, ...]:
+    return (take_cuts, tuple(view.cuts)), (B.reshape, view.rest)
+
+
+def _gathered(x: Tensor, view: View) -> Tensor:
     part = take_cuts(x.uop, view.cuts)
-    if not view.indices:
-        return wrap(B.reshape(part, view.rest), view.device)
     found = B.gather(_indexed_first(part, view), view.indices)
     shape = view.indices[0].shape
     found = B.reshape(found, shape + view.rest)
@@ -378,6 +326,14 @@ def _scatter_part(x: Tensor, view: View, node: UOp, mode: str) -> UOp:
     return B.permute(found, tuple(np.argsort(moved).tolist()))
 
 
+def _is_already(x: Tensor, key: Any, value: Any) -> bool:
+    """Whether the value is x[key] itself."""
+    if x._link is None or value._link is None or value._link.parent is not x._link:
+        return False
+    found = resolve(x, key)
+    return not found.indices and is_view_by(value, x, _moves(found))
+
+
 class Indexing(Core):
     """``x[key]`` and ``x[key] = value``."""
 
@@ -389,4 +345,6 @@ class Indexing(Core):
     def __setitem__(self: Tensor, key: Any, value: Any) -> None:
         if isinstance(value, Core) and value.dtype.kind == "f" and self.dtype.kind != "f":
             raise DTypeError(f"cannot put {value.dtype.name} values into {self.dtype.name}: cast")
-        self.uop = write(self, key, value)
+        if isinstance(value, Core) and _is_already(self, key, value):
+            return  # x[key] += 1 has written through the view, and now puts it back
+        give(self, write(self, key, value), value._device if isinstance(value, Core) else None)

@@ -19,6 +19,7 @@ from svod.base.locks import reset_rlock
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic
 from svod.tensor import tracing
+from svod.tensor.aliases import strides_of
 from svod.tensor.core import Core, default_device
 from svod.tensor.guard import guard_class, spelled
 from svod.tensor.prepared import Prepared, unbound_shape
@@ -118,6 +119,8 @@ class Jit:
         found = self._found(signature)
         if found is None:
             found = self._prepared(signature, form, leaves)
+        if found.shares_elements(leaves):
+            return self.function(*args, **options)
         for refresh in self._refresh:
             refresh()
         return found.run(leaves)
@@ -174,7 +177,8 @@ def _signature(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, For
             shape = node.shape
             if node.op != O.BUFFER and is_symbolic(shape):
                 shape = unbound_shape(shape)
-            key.append((shape, node.dtype, leaf._device or default_device()))
+            strides = None if leaf._link is None else strides_of(leaf)  # type: ignore[arg-type]
+            key.append((shape, node.dtype, leaf._device or default_device(), strides))
         elif isinstance(leaf, np.ndarray):
             key.append((leaf.shape, leaf.dtype.str))
         elif isinstance(leaf, UOp):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
 from svod.ir import build as B
+from svod.tensor.aliases import view
 from svod.tensor.core import Core, axis_of, integer, nodes_of, real_axis, wrap
-from svod.tensor.pieces import slice_axis
+from svod.tensor.pieces import bounds
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -76,7 +77,7 @@ class Joining(Core):
             sizes = [min(step, total - s) for s in range(0, total, step)] or [0]
         parts, start = [], 0
         for size in sizes:
-            parts.append(wrap(slice_axis(self.uop, axis, start, start + size), self._device))
+            parts.append(view(self, (B.shrink, bounds(self.shape, axis, start, start + size))))
             start += size
         return tuple(parts)
 
@@ -104,12 +105,12 @@ class Joining(Core):
             small, extra = divmod(total, count)
             edges = [i * small + min(i, extra) for i in range(count + 1)]
             sizes = list(pairwise(edges))
-        return tuple([wrap(slice_axis(self.uop, axis, a, b), self._device) for a, b in sizes])
+        return tuple([view(self, (B.shrink, bounds(self.shape, axis, a, b))) for a, b in sizes])
 
     def unbind(self: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
         """The slices along an axis, without it."""
         axis = real_axis(dim, self.shape, "unbind")
         shape = self.shape
         rest = shape[:axis] + shape[axis + 1 :]
-        parts = [slice_axis(self.uop, axis, i, i + 1) for i in range(shape[axis])]
-        return tuple([wrap(B.reshape(p, rest), self._device) for p in parts])
+        cuts = [bounds(shape, axis, i, i + 1) for i in range(shape[axis])]
+        return tuple([view(self, (B.shrink, cut), (B.reshape, rest)) for cut in cuts])

@@ -16,6 +16,7 @@ from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir.node import largest
+from svod.tensor.aliases import view
 from svod.tensor.core import (
     AxisError,
     Core,
@@ -31,7 +32,7 @@ from svod.tensor.core import (
 )
 from svod.tensor.elementwise import select
 from svod.tensor.padding import pad_modes, pad_pairs
-from svod.tensor.pieces import slice_axis, tile, transpose
+from svod.tensor.pieces import bounds, diagonal_of, slice_axis, swapped, tile
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -62,7 +63,7 @@ class Movement(Core):
         wanted = resolve_shape(shape_of(shape), self.shape)
         if any(n < 0 for n in wanted):
             raise ShapeError(f"a shape has sizes from 0 up, or one -1: {wanted}")
-        return wrap(B.reshape(self.uop, wanted), self._device)
+        return view(self, (B.reshape, wanted))
 
     view = reshape
 
@@ -99,7 +100,7 @@ class Movement(Core):
         """Without the axes of size 1, or without those of ``dim`` that have size 1."""
         axes = axes_of(dim, self.ndim)
         shape = tuple([n for i, n in enumerate(self.shape) if n != 1 or i not in axes])
-        return wrap(B.reshape(self.uop, shape), self._device)
+        return view(self, (B.reshape, shape))
 
     def unsqueeze(self: Tensor, dim: int | Sequence[int]) -> Tensor:
         """With a new axis of size 1 at ``dim``."""
@@ -109,7 +110,7 @@ class Movement(Core):
                 shape.insert(axis, 1)
         else:
             shape.insert(axis_of(dim, len(shape) + 1), 1)
-        return wrap(B.reshape(self.uop, tuple(shape)), self._device)
+        return view(self, (B.reshape, tuple(shape)))
 
     def expand(self: Tensor, *shape: Any) -> Tensor:
         """Axes of size 1 stretched; -1 keeps a size, new axes come in front."""
@@ -122,7 +123,7 @@ class Movement(Core):
         target = tuple([f if n == -1 else n for n, f in zip(wanted, full, strict=True)])
         if not all(_is_size(n) for n in target) or -1 in wanted[:missing]:
             raise ShapeError(f"cannot expand {have} to {wanted}")
-        return wrap(B.broadcast_to(self.uop, target), self._device)
+        return view(self, (B.broadcast_to, target))
 
     broadcast_to = expand
 
@@ -137,14 +138,14 @@ class Movement(Core):
         wanted = shape_of(dims)
         ndim = self.ndim
         axes = tuple([axis_of(d, ndim) for d in wanted]) if ndim else wanted
-        return wrap(B.permute(self.uop, axes), self._device)
+        return view(self, (B.permute, axes))
 
     def transpose(self: Tensor, dim0: int = 1, dim1: int = 0) -> Tensor:
         """Two axes exchanged."""
         ndim = self.ndim
         if not ndim:
             return self
-        return wrap(transpose(self.uop, axis_of(dim0, ndim), axis_of(dim1, ndim)), self._device)
+        return view(self, (B.permute, swapped(ndim, axis_of(dim0, ndim), axis_of(dim1, ndim))))
 
     swapaxes = transpose
     swapdims = transpose
@@ -158,7 +159,7 @@ class Movement(Core):
     @property
     def T(self: Tensor) -> Tensor:
         """All axes in reverse order."""
-        return wrap(B.permute(self.uop, tuple(range(self.ndim))[::-1]), self._device)
+        return view(self, (B.permute, tuple(range(self.ndim))[::-1]))
 
     @property
     def mT(self: Tensor) -> Tensor:
@@ -176,7 +177,7 @@ class Movement(Core):
         order = [a for a in range(ndim) if a not in old]
         for place, axis in sorted(zip(new, old, strict=True)):
             order.insert(place, axis)
-        return wrap(B.permute(self.uop, tuple(order)), self._device)
+        return view(self, (B.permute, tuple(order)))
 
     moveaxis = movedim
 
@@ -187,8 +188,8 @@ class Movement(Core):
         if not isinstance(arg, (list, tuple)) or len(arg) != self.ndim:
             raise ShapeError(f"shrink needs a pair or None for each axis of {self.shape}: {arg!r}")
         pairs = zip(arg, self.shape, strict=True)
-        bounds = [(0, n) if p is None else numbers(p, 2, "a pair of shrink") for p, n in pairs]
-        return wrap(B.shrink(self.uop, tuple([(a, b) for a, b in bounds])), self._device)
+        cuts = [(0, n) if p is None else numbers(p, 2, "a pair of shrink") for p, n in pairs]
+        return view(self, (B.shrink, tuple([(a, b) for a, b in cuts])))
 
     def narrow(self: Tensor, dim: int, start: int, length: int) -> Tensor:
         """``length`` elements of one axis from ``start``."""
@@ -197,7 +198,7 @@ class Movement(Core):
         if isinstance(first, int) and isinstance(size, int) and not -size <= first <= size:
             raise AxisError(f"narrow: start {first} is out of range for an axis of {size}")
         first += size if first < 0 else 0
-        return wrap(slice_axis(self.uop, axis, first, first + length), self._device)
+        return view(self, (B.shrink, bounds(self.shape, axis, first, first + length)))
 
     def pad(self: Tensor, pad: Any, mode: str = "constant", value: Scalar | None = None) -> Tensor:
         """Borders as in torch: (left, right) of the last axis first; or a pair for each axis.
@@ -228,7 +229,7 @@ class Movement(Core):
         a, b = axes
         turns = integer(k, "k") % 4
         if turns == 0:
-            return self
+            return wrap(self.uop, self._device)
         if turns == 2:
             return self.flip(a, b)
         return self.flip(b).transpose(a, b) if turns == 1 else self.flip(a).transpose(a, b)
@@ -250,7 +251,7 @@ class Movement(Core):
                 head = slice_axis(x.uop, axis, 0, cut)
                 tail = slice_axis(x.uop, axis, cut, size)
                 x = wrap(B.cat((tail, head), axis), self._device)
-        return x
+        return x if x is not self else wrap(x.uop, x._device)
 
     # -- repetition ----------------------------------------------------------------------------
 
@@ -302,19 +303,7 @@ class Movement(Core):
         """The diagonal of two axes, as a new last axis."""
         a, b = axes_of((dim1, dim2), self.ndim)
         rest = [i for i in range(self.ndim) if i not in (a, b)]
-        x = B.permute(self.uop, (*rest, a, b))
-        rows, columns = x.shape[-2:]
-        top, left = max(0, -offset), max(0, offset)
-        size = max(0, min(rows - top, columns - left))
-        lead = x.shape[:-2]
-        if size == 0:
-            return wrap(B.full((*lead, 0), 0, x.dtype), self._device)
-        whole = tuple([(0, n) for n in lead])
-        x = B.shrink(x, (*whole, (top, top + size), (left, left + size)))
-        # size x size read with a row length of size + 1: column 0 is the diagonal.
-        x = B.pad(B.reshape(x, (*lead, size * size)), (*[(0, 0) for _ in lead], (0, size)))
-        x = B.shrink(B.reshape(x, (*lead, size, size + 1)), (*whole, (0, size), (0, 1)))
-        return wrap(B.reshape(x, (*lead, size)), self._device)
+        return view(self, (B.permute, (*rest, a, b)), (diagonal_of, offset))
 
     def diag(self: Tensor, diagonal: int = 0) -> Tensor:
         """A matrix with this diagonal, or the diagonal of a matrix."""

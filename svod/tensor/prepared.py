@@ -22,6 +22,7 @@ from svod.ir.node import UOp, is_symbolic
 from svod.ir.sweep import maybe_sweep
 from svod.schedule.normalize import bind_value
 from svod.tensor import history, registry, settings, tracing
+from svod.tensor.aliases import family, refresh
 from svod.tensor.core import Core, wrap
 from svod.tensor.realize import realize
 from svod.tensor.results import Output, Wrapping
@@ -68,8 +69,8 @@ class Prepared:
         self.outside: list[tuple[ref[Tensor], UOp, UOp]] = []  # tensor, its node, its BUFFER
         self.harmless: set[int] = set()  # nodes that are not affected by a run
         self.seen = -1  # how many changes of tensors there were after the last run
-        self.changed: list[tuple[ref[Tensor], UOp]] = []  # what it changes in place
-        self.places: Set[int] = frozenset()  # arguments it changes in place
+        self.writers: list[ref[Tensor]] = []  # tensors outside that it writes
+        self.origins: set[Any] = set()  # of those that are views or have some
         self.facts: list[Facts] = []  # settings of modules and optimizers that the plan is made for
         self.assumed: list[tuple[ref[Tensor], ref[Tensor] | None]] = []  # leaves, gradients read
         self.left: list[tuple[ref[Tensor], Tensor | None]] = []  # leaves, gradients afterwards
@@ -100,10 +101,39 @@ class Prepared:
             if t.grad is not grad:
                 self.left.append((ref(t), None if t.grad is None else _lost(t.grad)))
 
-    def watch_views(self, changed: list[tuple[Tensor, UOp]], places: Set[int]) -> None:
-        """Note what is changed in place: as without jit, others do not see that."""
-        self.changed = [(ref(t), memory) for t, memory in changed]
-        self.places = places
+    def watch_writers(self, tensors: list[Tensor]) -> None:
+        """Note the tensors outside that are written: their views show it."""
+        self.writers = [ref(t) for t in tensors]
+        self.origins = {t._link.origin for t in tensors if t._link is not None}
+
+    def shares_elements(self, leaves: list[Any]) -> bool:
+        """Whether an argument shows elements of another, or of a tensor outside, that are written.
+
+        The plan has memory for each of them: such a call is made without it.
+        """
+        if not self.written and not self.targets:
+            return False
+        given = {p: leaf for p, leaf in enumerate(leaves) if isinstance(leaf, Core)}
+        keys = {p: _keys(t) for p, t in given.items()}
+        changed = {key for p in self.written if p in keys for key in keys[p]}
+        if changed:
+            rest = [key for p in keys if p not in self.written for key in keys[p]]
+            own = sum([len(keys[p]) for p in self.written if p in keys])
+            outside = [t for known, _, _ in self.outside if (t := known()) is not None]
+            if own > len(changed) or not changed.isdisjoint(rest):
+                return True
+            if any(not changed.isdisjoint(_keys(t)) for t in outside):
+                return True
+        shown = {key for found in keys.values() for key in found}
+        if not self.targets.isdisjoint(shown):
+            return True
+        is_linked = any(t._link is not None for t in given.values())
+        return is_linked and not self._families().isdisjoint(shown)
+
+    def _families(self) -> set[Any]:
+        """Of the tensors outside that are written."""
+        own = [t for known in self.writers if (t := known()) is not None]
+        return {*self.origins, *[family(t) for t in own]}
 
     def applies(self) -> bool:
         """Whether modules and optimizers have the modes and options the plan was made with."""
@@ -146,17 +176,15 @@ class Prepared:
         values = self._values(leaves) if self.has_sizes or self.variables else {}
         if plan is not None:
             bound: dict[str, Any] = {}
-            if self.memory and self.seen != registry.changes[0]:
-                _settle(self.memory, self.targets, self.harmless)
-                _copy_views({memory: leaf() for leaf, memory in self.changed})
+            is_new = bool(self.memory) and self.seen != registry.changes[0]
+            if is_new:
+                _settle(self.memory, self.targets, self.harmless, self._families())
             changed = [leaves[p] for p in self.written if isinstance(leaves[p], Core)]
             if changed:
                 targets = {tracing.memory_of(_realized(t).uop) for t in changed}
-                _settle(targets, targets, set())
+                _settle(targets, targets, set(), {family(t) for t in changed})
                 for t in changed:
                     registry.own_memory(t.uop)
-                own = [leaves[p] for p in self.places if isinstance(leaves[p], Core)]
-                _copy_views({tracing.memory_of(t.uop): t for t in own})
             for place, name in self.names:
                 leaf = leaves[place]
                 if isinstance(leaf, Core):
@@ -174,6 +202,9 @@ class Prepared:
                 if self.draws:
                     self._draw()
                 plan.execute()
+            if is_new and self.targets:
+                self._refresh()
+            refresh(changed)
             maybe_sweep()
         made = Wrapping(held, values, self.line).results(self.results, leaves)
         found = made[0] if self.is_single else unflatten(self.form, made)
@@ -195,12 +226,29 @@ class Prepared:
                     bind_value(found, bind, "arguments of a jit function")
         return found
 
+    def _refresh(self) -> None:
+        """Tensors that show what was written, but have memory of their own, follow."""
+        for known in self.writers:
+            t = known()
+            if t is not None:
+                refresh((t,))
+        for origin in self.origins:
+            group = [t for r in origin.storage.aliases if (t := r()) is not None]
+            group.sort(key=lambda t: t._link is not origin)
+            refresh([t for t in group if tracing.memory_of(t.uop) in self.targets])
+
     def _draw(self) -> None:
         if self.has_drawn:
             self.has_drawn = False
             return
         for generator, count, words in self.draws:
             words.copyin(generator.words(count))
+
+
+def _keys(t: Any) -> tuple[Any, ...]:
+    """What a tensor has in common with those that show its elements, or its memory."""
+    memory = tracing.memory_of(B.floats_of(t.uop))
+    return (family(t), memory) if memory.op == O.BUFFER else (family(t),)
 
 
 def _buffer(t: Tensor) -> Buffer:
@@ -227,8 +275,10 @@ def _realized(t: Tensor) -> Tensor:
     return t
 
 
-def _settle(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> None:
-    due = overdue(reads, writes, harmless)
+def _settle(
+    reads: Set[UOp], writes: Set[UOp], harmless: set[int], families: Set[Any]
+) -> None:
+    due = overdue(reads, writes, harmless, families)
     if due:
         with history.paused():
             realize(due)
@@ -237,18 +287,6 @@ def _settle(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> None:
 def _lost(t: Tensor) -> Tensor:
     """A tensor of the same shape whose values nobody can read."""
     return wrap(B.like(t.uop, tracing.lost(B.floats_of(t.uop))), t._device)
-
-
-def _copy_views(owners: dict[UOp, Tensor | None]) -> None:
-    """Memory is about to be changed for its owner alone: all others that show it get a copy."""
-    due = []
-    for t in registry.live_tensors() if owners else ():
-        memory = tracing.memory_of(t.uop)
-        if memory in owners and owners[memory] is not t:
-            t.uop = B.contiguous(t.uop)
-            due.append(t)
-    with history.paused():
-        realize(due)
 
 
 def _assigned(t: Tensor) -> UOp:

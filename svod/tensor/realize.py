@@ -217,6 +217,8 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
                 owners[old] = tensor
     if mapping:
         registry.replace_nodes(mapping, owners)
+        if any(t._link is not None for t in pending):  # a view may have memory of its own now
+            registry.changes[0] += 1
     return list(bases.values())
 
 

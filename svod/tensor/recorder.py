@@ -21,6 +21,7 @@ from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.ir.scan import outer_order, outer_sources
 from svod.runtime.prepare import PortNames
 from svod.tensor import history, registry, tracing
+from svod.tensor.aliases import lay_out, strides_of
 from svod.tensor.core import Core, tensor_of, wrap
 from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.realize import realize, recorded_plan
@@ -50,8 +51,7 @@ class Recorder:
                 self.seen[place] = leaf.src[0]
         self.leaves = leaves
         self.guarded: list[UOp] = []  # memory of named state
-        self.changed: list[tuple[Tensor, UOp]] = []  # tensors changed in place, and their memory
-        self.places: set[int] = set()  # arguments changed in place
+        self.writers: list[Tensor] = []  # tensors outside that are assigned to or changed in place
         self.donated = self._donated()
 
     def _stand_in(self, place: int, leaf: Any) -> None:
@@ -59,7 +59,9 @@ class Recorder:
         shape = unbound_shape(B.floats_of(given.uop).shape)
         node = B.new_buffer(elements(shape), B.floats_of(given.uop).dtype, given.device)
         self.nodes[place] = node
-        self.seen[place] = wrap(B.like(given.uop, B.view_as(node, shape)), given.device)
+        seen = wrap(B.like(given.uop, B.view_as(node, shape)), given.device)
+        lay_out(seen, strides_of(given))
+        self.seen[place] = seen
 
     def _donated(self) -> list[int]:
         parts = self.form.parts
@@ -78,7 +80,12 @@ class Recorder:
 
     def prepared(self) -> Prepared:
         """The plan, and the memory it shares with tensors outside."""
-        found, used, written = self._recorded()
+        try:
+            found, used, written = self._recorded()
+        except _WithoutMemory as error:
+            with history.paused():
+                realize(error.tensors)
+            return Recorder(self.owner, self.form, self.leaves).prepared()
         outside = {n for n in used if n.op == O.BUFFER}.difference(self.nodes.values())
         if self.owner.freeze:  # other memory is constant
             outside.intersection_update(self.guarded)
@@ -111,7 +118,7 @@ class Recorder:
                 effects.facts = {k: v for k, v in effects.facts.items() if k in named}
             found.facts = tracing.found_facts(effects)
             found.watch_gradients(effects)
-            found.watch_views(self.changed, self.places)
+            found.watch_writers([*self.writers, *effects.writers])
             return found, used, {tracing.memory_of(node) for node in roots}
         finally:
             for t, node in before:
@@ -140,24 +147,23 @@ class Recorder:
     def _effects(self, before: list[tuple[Tensor, UOp]], effects: Effects) -> list[UOp]:
         """The assignments the plan makes."""
         found = dict(effects.assigned)
-        stand_ins = set(self.nodes.values())
+        views: list[tuple[Tensor, UOp, UOp]] = []
         for t, old in before:
             old, new = B.floats_of(old), B.floats_of(t.uop)
             if new is old:
                 continue
             if new.op == O.ASSIGN:
                 found[new] = None
+                self.writers.append(t)
             elif tracing.without_waits(new) is old or registry.buffer_node(new) is not None:
                 continue
             elif registry.buffer_node(old) is not None:
                 registry.own_memory(old)
                 found[B.assign(old, new)] = None
-                self.changed.append((t, tracing.memory_of(old)))
-            elif _reading([new], stand_ins):
-                raise ConfigError(
-                    f"jit: the function gives a new value to a tensor of shape {t.shape} that has "
-                    "no memory: realize() it before, or name it in state="
-                )
+                self.writers.append(t)
+            else:
+                views.append((t, old, new))
+        self._write_views(views, found)
         known = {id(t) for t, _ in before}
         own = {id(t) for t in self.seen}
         for t in registry.live_tensors():
@@ -169,10 +175,28 @@ class Recorder:
                     found[node] = None
                 elif node is not start and not _is_view(node):
                     found[B.assign(start, node)] = None  # changed in place, as without jit
-                    self.places.add(place)
             elif id(t) not in known and B.floats_of(t.uop).op == O.ASSIGN:
                 found[B.floats_of(t.uop)] = None
+                self.writers.append(t)
         return list(found)
+
+    def _write_views(
+        self, views: list[tuple[Tensor, UOp, UOp]], found: dict[UOp, None]
+    ) -> None:
+        """Views outside that changed: where the tensor they show changed too, it is written."""
+        written = {tracing.memory_of(node) for node in found}
+        lazy = []
+        for t, old, new in views:
+            if registry.moved_from(old) in written:
+                continue
+            if registry.is_memory(old) and _can_be_written(old):
+                registry.own_memory(old)
+                found[B.assign(old, new)] = None
+                self.writers.append(t)
+            else:
+                lazy.append(t)
+        if lazy:
+            raise _WithoutMemory(lazy)
 
     def _plan(
         self,
@@ -336,6 +360,22 @@ def _is_view(node: UOp) -> bool:
     while node.op in O.VIEWS:
         node = node.src[0]
     return node.op in (O.BUFFER, O.AFTER)
+
+
+class _WithoutMemory(Exception):
+    """The function changes tensors in place that are computed first."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        super().__init__(f"{len(tensors)} tensors")
+        self.tensors = tensors
+
+
+def _can_be_written(node: UOp) -> bool:
+    while node.op in O.VIEWS:
+        if node.op in (O.EXPAND, O.PAD):
+            return False
+        node = node.src[0]
+    return True
 
 
 def _fits(argument: Tensor, value: Tensor) -> bool:

@@ -71,8 +71,8 @@ def live_tensors() -> list[Tensor]:
 def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = None) -> None:
     """Put new nodes in place of old ones in every live tensor.
 
-    ``owners`` names the tensor a node was computed for. Others made by an equal expression, and
-    views of such, get a BUFFER of their own that shows the same memory until somebody writes.
+    ``owners`` names the tensor a node was computed for; its views show its memory. Others made by an
+    equal expression, and views of such, get a BUFFER of their own that shows the same memory until somebody writes.
     """
     if all(old is new for old, new in mapping.items()):
         return
@@ -89,7 +89,7 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
             while base not in owners and base.op in O.VIEWS:
                 base = base.src[0]
             owner = owners.get(base)
-            if owner is not None and owner is not t:
+            if owner is not None and owner is not t and not _is_alias(t, owner):
                 t.uop = moved_to(t.uop, base, twin_of(mapping[base]))
             else:
                 new = after.get(t.uop)
@@ -98,6 +98,13 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
                 t.uop = new
             if t._device is None:  # what has memory is somewhere
                 t._device = device_below(t.uop)
+
+
+def _is_alias(t: Tensor, owner: Tensor) -> bool:
+    """Whether two tensors show elements of one, and may share its memory."""
+    if t._link is None or owner._link is None:
+        return False
+    return t._link.origin is owner._link.origin
 
 
 def _substitute(roots: set[UOp], mapping: dict[UOp, UOp], oldest: int) -> dict[UOp, UOp]:

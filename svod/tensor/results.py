@@ -16,6 +16,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.sweep import note_buffers
 from svod.tensor import registry
+from svod.tensor.aliases import linked
 from svod.tensor.core import Core, tensor_of, wrap
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ class Wrapping:
             given = tensor_of(given)
         elif result.is_same:
             return given
-        return self._shown(result, B.floats_of(given.uop))
+        found = self._shown(result, B.floats_of(given.uop))
+        return found if result.has_sizes else linked(found, given, ((B.reshape, found.shape),))
 
     def _shown(self, result: Output, node: UOp) -> Tensor:
         shape = result.shape

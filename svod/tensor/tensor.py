@@ -3,7 +3,8 @@
 The methods live in one file per family. Names and argument order follow torch, and the array
 API's spelling of keywords is accepted too (``x.sum(axis=0, keepdims=True)``). Operations on
 tensors never change their operands. The in-place forms (``x += y``, ``x[0] = y``, ``x.add_(y)``)
-give this tensor a new value; tensors made from it before keep theirs.
+give this tensor a new value, and all views that show its elements; what was computed from it
+before keeps its value.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.tensor import history, tracing
 from svod.tensor.activations import Activations
+from svod.tensor.aliases import cut_off, give, linked, others, refresh, stored, view
 from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
@@ -49,7 +51,9 @@ from svod.tensor.patches import Patches
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
+from svod.tensor.layout import is_row_major
 from svod.tensor.registry import (
+    buffer_node,
     buffer_of,
     changes,
     device_below,
@@ -114,7 +118,7 @@ class Tensor(
 ):
     """A lazy array of one dtype on one device: ``Tensor([[1, 2], [3, 4]]).sum(0)``."""
 
-    __slots__ = ("__weakref__", "_device", "_grad", "_hooks", "uop")
+    __slots__ = ("__weakref__", "_device", "_grad", "_hooks", "_link", "uop")
     __array_priority__ = 1000  # NumPy arrays leave mixed operators to the tensor
 
     uop: UOp
@@ -123,6 +127,7 @@ class Tensor(
     def __init__(
         self, data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
     ) -> None:
+        self._link = None
         where = device_name(device)
         if isinstance(data, Tensor):
             node, here = copied(data.uop), data._device
@@ -238,7 +243,10 @@ class Tensor(
         return prepare([self, *others], config, inputs, outputs, freeze)
 
     def contiguous(self) -> Tensor:
-        """The same values in a buffer of their own once realised."""
+        """The same elements in a buffer of their own once realised; a copy if not row-major."""
+        link = self._link
+        if link is None or link.layout is None or is_row_major(link.layout):
+            return view(self, (stored, None))
         return wrap(B.contiguous(self.uop), self._device)
 
     def is_contiguous(self) -> bool:
@@ -251,22 +259,20 @@ class Tensor(
 
     @property
     def data(self) -> Tensor:
-        """The same values, cut off from what computed them; in-place changes of it change this."""
-        return self.detach() if self.dtype.is_complex else TensorData(self)
+        """The same elements, cut off from what computed them; in-place changes show in both."""
+        return view(self, (cut_off, None))
 
     @data.setter
     def data(self, value: Any) -> None:
         self._take(tensor_of(value))
 
     def _take(self, value: Tensor) -> None:
-        """Show the value of another tensor; a leaf stays a leaf."""
+        """Show the elements of another tensor instead of these; a leaf stays a leaf."""
         found = value.detach()
-        node = found.uop
-        if is_memory(node):  # a copy: somebody may write to it later
-            node = B.contiguous(node)
         is_leaf = history.is_leaf(self)
         history.remove_leaf(self)
-        self.uop, self._device = node, found._device
+        self.uop, self._device = found.uop, found._device
+        linked(self, value, ((cut_off, None),))
         changes[0] += 1
         if is_leaf:
             self.requires_grad_()
@@ -326,8 +332,9 @@ class Tensor(
     def assign(self, value: Any) -> Tensor:
         """Write values into the memory of this tensor when it is next realised.
 
-        Works on realised tensors and slices of them: ``cache[:, 3:4].assign(key).realize()``.
-        A tensor without memory just takes the value.
+        A part of a tensor that has memory is written at once: ``cache[:, 3:4].assign(key)``.
+        A tensor without memory just takes the value. Gradients do not flow through memory: where
+        they shall, use ``copy_``.
         """
         source = tensor_of(value, self)
         target, base = self._written_view()
@@ -339,12 +346,17 @@ class Tensor(
         where = self._device or source._device
         if source._device is not None and where != source._device:
             node = B.copy(node, where or source._device)
+        is_part = self._link is not None and buffer_node(target) is None and bool(others(self))
         if base.op in _MEMORY:
             own_memory(base)
             node = B.assign(target, node)
-        self.uop = node
-        self._device = where
-        changes[0] += 1
+            if is_part:
+                self.uop, self._device = node, where
+                changes[0] += 1
+                self.realize()
+                refresh((self,))
+                return self
+        give(self, node, where)
         return self
 
     def _written_view(self) -> tuple[UOp, UOp]:
@@ -384,8 +396,7 @@ class Tensor(
             return self
         if is_memory(node):  # a copy: somebody may write to it later
             node = B.contiguous(node)
-        self.uop, self._device = node, value._device
-        changes[0] += 1
+        give(self, node, value._device)
         return self
 
 
@@ -430,7 +441,10 @@ def _add_in_place_forms(names: str) -> None:
 
 def _moved_in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def change(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        self.uop = method(self, *args, **options).uop
+        moved = method(self, *args, **options)
+        self.uop, self._link = moved.uop, moved._link
+        if self._link is not None:
+            self._link.storage.add(self)
         return self
 
     change.__name__ = change.__qualname__ = f"{method.__name__}_"
@@ -446,33 +460,6 @@ _add_in_place_forms(" ".join([f"__{name}__" for name in _OPERATORS.split()]))
 _add_in_place_forms(_METHODS)
 guard_class(Tensor, "__init__")
 set_class(Tensor)
-
-
-class TensorData(Tensor):
-    """What ``x.data`` is: the values of x without a history. In-place changes show in x."""
-
-    __slots__ = ("_owner",)
-
-    def __init__(self, owner: Tensor) -> None:
-        self.uop, self._device, self._owner = owner.detach().uop, owner._device, owner
-        register(self)
-
-    def become(self, value: Tensor) -> Tensor:
-        """Take the value of another tensor, and let the owner take it."""
-        super().become(value)
-        self._owner._take(self)
-        return self
-
-    def assign(self, value: Any) -> Tensor:
-        """Take values, and let the owner take them."""
-        return self.copy_(value)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        self._owner._take(self)
-
-    def __reduce__(self) -> Any:
-        return Tensor, (self.numpy(), None, self._device)
 
 
 __all__ = ["DType", "Tensor"]

@@ -35,6 +35,7 @@ class Effects:
 
     def __init__(self) -> None:
         self.assigned: dict[UOp, None] = {}
+        self.writers: list[Any] = []  # tensors through which it assigned
         self.draws: list[tuple[Any, int, Any]] = []  # generator, count, the words to fill in
         self.gradients: dict[int, Any] = {}  # by the id of a leaf: its gradient of before, or None
         self.assumed: dict[int, tuple[Any, Any]] = {}  # of these, leaf and gradient, what was read
@@ -136,6 +137,7 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors that can be computed now; assignments among the others happen in the plan."""
     found = []
     written: dict[UOp, list[UOp]] = {}  # memory -> new assignments to it
+    writers: list[Tensor] = []
     for t in tensors:
         node = floats_of(t.uop)
         if not is_traced(node):
@@ -146,8 +148,10 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
             if node not in state.effects.assigned:
                 state.effects.assigned[node] = None
                 written.setdefault(memory_of(node), []).append(node)
-    if written:
-        _read_later(written)
+                writers.append(t)
+    if written and state.effects is not None:
+        state.effects.writers += writers
+        _read_later(written, writers)
     return found
 
 
@@ -184,14 +188,16 @@ def lost(node: UOp) -> UOp:
     return view_as(gone, node.shape)
 
 
-def _read_later(written: dict[UOp, list[UOp]]) -> None:
+def _read_later(written: dict[UOp, list[UOp]], writers: list[Tensor]) -> None:
     """Views of written memory show the new values from now on; what was computed keeps its own."""
+    from svod.tensor.aliases import family
     from svod.tensor.registry import live_tensors, moved_from, moved_to
 
+    families = {family(t) for t in writers}
     for t in live_tensors():
         node = moved_from(t.uop)
         base = node.src[0] if node.op == O.AFTER else node
-        if base in written:
+        if base in written and family(t) in families:
             effects = node.src[1:] if node.op == O.AFTER else ()
             later = make(O.AFTER, base.dtype, (base, *effects, *written[base]))
             later._shape = base.shape

@@ -2,20 +2,22 @@
 
 An assignment happens once: a graph that contains one makes it, and every tensor that mentions it
 shows memory afterwards. Values that were computed from the memory before, and wait to be realised,
-are computed together with it, for later they would read what was written. Plain views stay views.
+are computed together with it, for later they would read what was written. Views of what is written
+stay views.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from svod.ir import ops as O
-from svod.ir.build import floats_of
+from svod.ir.build import contiguous, floats_of
 from svod.ir.node import UOp
 from svod.ir.scan import outer_order
 from svod.ir.sweep import count_of
 from svod.tensor import registry, tracing
+from svod.tensor.aliases import family
 from svod.tensor.core import wrap
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def with_writes(pending: Sequence[Tensor]) -> list[Tensor]:
     while True:
         made = assignments(found)
         new = _not_yet(made, found)
-        new += readers({tracing.memory_of(node) for node in made}, [*found, *new])
+        families = {family(t) for t in registry.live_tensors() if floats_of(t.uop) in set(made)}
+        new += readers({tracing.memory_of(node) for node in made}, [*found, *new], families)
         if not new:
             return found
         found += new
@@ -51,20 +54,27 @@ def waiting() -> list[Tensor]:
     return sorted(found, key=lambda t: t.uop.sn)
 
 
-def overdue(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> list[Tensor]:
+def overdue(
+    reads: Set[UOp], writes: Set[UOp], harmless: set[int], families: Set[Any]
+) -> list[Tensor]:
     """The live tensors to realise before a plan reads and writes memory.
 
-    These are the assignments to what it reads, and what was computed from memory it writes. Nodes
-    that have nothing to do with either are remembered in ``harmless``.
+    These are the assignments to what it reads, and what was computed from memory it writes for
+    tensors of these families. Nodes that have nothing to do with either are remembered in
+    ``harmless``.
     """
     lazy = []
+    due = []
     for t in registry.live_tensors():
         node = t.uop
-        is_memory = node.op == O.BUFFER or (node.op == O.RESHAPE and node.src[0].op == O.BUFFER)
-        if not is_memory and node.sn not in harmless:
+        memory = node.src[0] if node.op == O.RESHAPE else node
+        if memory.op == O.BUFFER:
+            if memory in writes and _is_copy(t, families):
+                due.append(t)
+        elif node.sn not in harmless:
             lazy.append(t)
     if not lazy:
-        return []
+        return due
     lazy.sort(key=lambda t: t.uop.sn)
     assigned: set[UOp] = set()
     computed: set[UOp] = set(writes)
@@ -79,13 +89,13 @@ def overdue(reads: Set[UOp], writes: Set[UOp], harmless: set[int]) -> list[Tenso
                 kind.add(node)
         if node.op == O.ASSIGN and tracing.memory_of(node) in reads:
             assigned.add(node)
-    due = []
     for t in lazy:
         node = t.uop
-        is_computed = node in computed and tracing.memory_of(node) not in writes
+        shows = tracing.memory_of(node) in writes
+        is_computed = node in computed and (not shows or _is_copy(t, families))
         if (node in assigned or is_computed) and node not in lost:
             due.append(t)
-        else:
+        elif not shows:
             harmless.add(node.sn)
     if len(harmless) > MANY:
         harmless.clear()
@@ -98,16 +108,33 @@ def _not_yet(made: list[UOp], known: list[Tensor]) -> list[Tensor]:
     return [wrap(node, devices[0]) for node in made if node not in roots]
 
 
-def readers(targets: set[UOp], known: list[Tensor]) -> list[Tensor]:
-    """Live tensors that are computed from this memory and not realised, oldest first."""
+def readers(targets: set[UOp], known: list[Tensor], families: Set[Any]) -> list[Tensor]:
+    """Live tensors that are computed from this memory and not realised, oldest first.
+
+    What shows the memory as a view of a tensor of these families will show what is written.
+    """
     if not targets:
         return []
     own = {id(t) for t in known}
     oldest = min([node.sn for node in targets])
-    live = [t for t in registry.live_tensors() if t.uop.sn > oldest and id(t) not in own]
+    live = [t for t in registry.live_tensors() if t.uop.sn >= oldest and id(t) not in own]
     live.sort(key=lambda t: t.uop.sn)  # the same graph each time, so that its schedule is found
-    found = set(targets)
+    reading = set(targets)
     for node in outer_order([t.uop for t in live]):
-        if any(s in found for s in node.src):
-            found.add(node)
-    return [t for t in live if t.uop in found and tracing.memory_of(t.uop) not in targets]
+        if any(s in reading for s in node.src):
+            reading.add(node)
+    found = []
+    for t in live:
+        if t.uop in reading:
+            shows = tracing.memory_of(t.uop) in targets
+            if not shows or _is_copy(t, families):
+                found.append(t)
+    return found
+
+
+def _is_copy(t: Tensor, families: Set[Any]) -> bool:
+    """Whether a tensor that shows memory is to keep its values: then it gets memory of its own."""
+    if registry.moved_from(floats_of(t.uop)).op != O.BUFFER or family(t) in families:
+        return False
+    t.uop = contiguous(t.uop)
+    return True

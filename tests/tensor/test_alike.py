@@ -22,7 +22,7 @@ EXPRESSIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "constant": lambda x: Tensor.zeros(2, 3),
     "constant plus zero": lambda x: zeros(),
     "elementwise": lambda x: x * 2 + 1,
-    "sum": lambda x: x.sum(0, keepdim=True).expand(2, 3),
+    "sum": lambda x: x.sum(0, keepdim=True).repeat(2, 1),
     "matmul": lambda x: x @ x.T,
     "reshaped": lambda x: (x + 1).reshape(3, 2),
     "contiguous": lambda x: (x.T + 1).contiguous(),

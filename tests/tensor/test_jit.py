@@ -596,16 +596,21 @@ def test_what_was_kept_from_a_recording_is_refused() -> None:
         kept[0].numpy()
 
 
-def test_state_without_memory_is_refused() -> None:
-    lazy = svod.rand(3) + 1
+def test_state_without_memory_is_computed_before_recording() -> None:
+    lazy = svod.full((3,), 1.0) + 1
 
     def f(x: Tensor) -> Tensor:
         nonlocal lazy
         lazy += x
         return x
 
-    with pytest.raises(ConfigError, match=r"realize\(\) it before"):
-        svod.jit(f)(svod.ones(3))
+    run = svod.jit(f)
+    run(svod.ones(3))
+    run(svod.ones(3))
+    assert (lazy.tolist(), run.plans) == ([4.0] * 3, 1)
+
+
+def test_jit_refuses_what_is_no_state_and_no_function() -> None:
     with pytest.raises(ConfigError, match="state is tensors, modules and optimizers"):
         svod.jit(lambda x: x, state="weights")(svod.ones(3))
     with pytest.raises(DTypeError, match="jit takes a function"):
