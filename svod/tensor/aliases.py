@@ -18,10 +18,10 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, make
-from svod.tensor import history, layout
+from svod.ir.node import UOp
+from svod.tensor import elements, history
 from svod.tensor.core import wrap
-from svod.tensor.layout import Layout
+from svod.tensor.elements import Layout
 from svod.tensor.modes import as_leaf, detached
 from svod.tensor.pieces import diagonal_of, take_cuts
 from svod.tensor.registry import changes
@@ -98,17 +98,17 @@ class Link:
                 continue
             rule = _RULES.get(move)
             found = None if rule is None else rule(found, argument)
-            if found is not None and not layout.is_fixed((*found.shape, found.offset)):
+            if found is not None and not elements.is_fixed((*found.shape, found.offset)):
                 found = None
                 continue
-            if rule is layout.reshaped and found is None:  # no view has this shape: it is a copy
+            if rule is elements.reshaped and found is None:  # no view has this shape: it is a copy
                 self._begin()
                 return
         self._layout: Layout | None = found
 
     def _begin(self) -> None:
         self._origin = self
-        self._layout = layout.row_major(self.shape) if layout.is_fixed(self.shape) else None
+        self._layout = elements.row_major(self.shape) if elements.is_fixed(self.shape) else None
 
     def shown(self, node: UOp) -> UOp:
         """The value of this view where the origin has the value of a node."""
@@ -146,12 +146,12 @@ def pairs(node: UOp, _: None) -> UOp:
 
 _STAY = frozenset({same, cut_off, stored})
 _RULES: dict[Any, Callable[[Layout, Any], Layout | None]] = {
-    B.reshape: layout.reshaped,
-    B.permute: layout.permuted,
-    B.shrink: layout.shrunk,
-    B.broadcast_to: layout.expanded,
-    take_cuts: layout.cut,
-    diagonal_of: layout.diagonal,
+    B.reshape: elements.reshaped,
+    B.permute: elements.permuted,
+    B.shrink: elements.shrunk,
+    B.broadcast_to: elements.expanded,
+    take_cuts: elements.cut,
+    diagonal_of: elements.diagonal,
 }
 
 
@@ -185,7 +185,7 @@ def linked(t: Tensor, x: Tensor, moves: tuple[Move, ...] = ((same, None),)) -> T
 def strides_of(t: Tensor) -> tuple[int, ...] | None:
     """How the elements of a tensor lie in the one it shows; None where they are in order."""
     found = None if t._link is None else t._link.layout
-    return None if found is None or layout.is_row_major(found) else found.strides
+    return None if found is None or elements.is_row_major(found) else found.strides
 
 
 def lay_out(t: Tensor, strides: tuple[int, ...] | None) -> None:
@@ -310,12 +310,12 @@ def _put(t: Tensor, node: UOp, device: str | None) -> None:
 
 
 def _is_stretched(link: Link) -> bool:
-    return link.layout is not None and layout.shows_twice(link.layout)
+    return link.layout is not None and elements.shows_twice(link.layout)
 
 
 def _are_apart(a: Link, b: Link) -> bool:
     one, two = a.layout, b.layout
-    return one is not None and two is not None and layout.are_apart(one, two)
+    return one is not None and two is not None and elements.are_apart(one, two)
 
 
 def _spread(link: Link, node: UOp) -> tuple[UOp, UOp | None]:
@@ -338,7 +338,7 @@ def _spread(link: Link, node: UOp) -> tuple[UOp, UOp | None]:
         path.append(shown)
         shown = shown.src[0]
     found = link.layout
-    is_all = found is not None and layout.size(found.shape) == layout.size(origin.shape)
+    is_all = found is not None and elements.size(found.shape) == elements.size(origin.shape)
     value = _moved_back(B.floats_of(node), path)
     inside = None if is_all else _moved_back(B.full(path[0].shape, True, dt.bool_), path)
     return B.like(stand_in, value), inside

@@ -1,8 +1,8 @@
 """``x[...]`` for reading and writing, as in NumPy.
 
-A key is split into what movement can do (numbers, slices, new axes) and index tensors, which
-become one GATHER or SCATTER. The former makes a view, the latter a copy. Writing makes a new value
-for the tensor that is written and for its views. Index tensors wrap when negative; past the end they
+A key is split into what movement can do (numbers, slices, new axes), which makes a view, and index
+tensors, which become one GATHER or SCATTER, a copy. Writing makes a new value for the tensor that
+is written and for its views. Index tensors wrap when negative; past the end they
 read 0 and write nothing, while numbers and lists are checked at once.
 """
 

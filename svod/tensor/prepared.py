@@ -275,9 +275,7 @@ def _realized(t: Tensor) -> Tensor:
     return t
 
 
-def _settle(
-    reads: Set[UOp], writes: Set[UOp], harmless: set[int], families: Set[Any]
-) -> None:
+def _settle(reads: Set[UOp], writes: Set[UOp], harmless: set[int], families: Set[Any]) -> None:
     due = overdue(reads, writes, harmless, families)
     if due:
         with history.paused():

@@ -180,9 +180,7 @@ class Recorder:
                 self.writers.append(t)
         return list(found)
 
-    def _write_views(
-        self, views: list[tuple[Tensor, UOp, UOp]], found: dict[UOp, None]
-    ) -> None:
+    def _write_views(self, views: list[tuple[Tensor, UOp, UOp]], found: dict[UOp, None]) -> None:
         """Views outside that changed: where the tensor they show changed too, it is written."""
         written = {tracing.memory_of(node) for node in found}
         lazy = []

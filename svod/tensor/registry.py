@@ -71,8 +71,9 @@ def live_tensors() -> list[Tensor]:
 def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = None) -> None:
     """Put new nodes in place of old ones in every live tensor.
 
-    ``owners`` names the tensor a node was computed for; its views show its memory. Others made by an
-    equal expression, and views of such, get a BUFFER of their own that shows the same memory until somebody writes.
+    ``owners`` names the tensor a node was computed for; its views show its memory. Others made by
+    an equal expression, and views of such, get a BUFFER of their own that shows the same memory
+    until somebody writes.
     """
     if all(old is new for old, new in mapping.items()):
         return

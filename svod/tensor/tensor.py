@@ -34,6 +34,7 @@ from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
 from svod.tensor.display import describe, formatted
 from svod.tensor.distances import Distances
+from svod.tensor.elements import is_row_major
 from svod.tensor.guard import guard_class
 from svod.tensor.host import Host, copied, import_dlpack, node_of_array, node_of_data
 from svod.tensor.indexed import Indexed
@@ -51,7 +52,6 @@ from svod.tensor.patches import Patches
 from svod.tensor.pooling import Pooling
 from svod.tensor.random import Random
 from svod.tensor.reductions import Reductions
-from svod.tensor.layout import is_row_major
 from svod.tensor.registry import (
     buffer_node,
     buffer_of,

@@ -1,6 +1,6 @@
 """Random programs over tensors that show each other's elements, beside arrays that do.
 
-``python tests/fuzz/aliases.py 0 20000`` runs the programs of these seeds and prints those that
+``python -m tests.fuzz.aliases 0 20000`` runs the programs of these seeds and prints those that
 differ. A program makes tensors, views, copies and values, writes to them in every way there is,
 realises some, calls recorded functions, drops names, and compares at the end and now and then.
 NumPy's views are the model: they share memory as torch's do. Numbers are small and whole, so that
