@@ -122,13 +122,13 @@ def _scattered(x: Shadow, values: Shadow, places: NDArray[np.int64]) -> Shadow:
 
 
 def _write_rows(x: Tensor, values: Tensor, places: NDArray[np.int64]) -> Tensor:
-    found = x.detach()
+    found = x.clone()
     found[Tensor(places).to(x.device)] = values
     return found
 
 
 def _write_slice(x: Tensor, values: Tensor, key: Any) -> Tensor:
-    found = x.detach()
+    found = x.clone()
     found[key] = values
     return found
 
