@@ -21,6 +21,7 @@ from svod.ir import ops as O
 from svod.ir.args import BufferRef, ReduceArg, SortArg
 from svod.ir.node import UOp, const, is_symbolic, largest, make, stored_shape
 from svod.ir.reductions import identity
+from svod.ir.symbolic import value_of
 
 _COMPLEX = O.COMPLEX  # looked at in places that are often passed
 EMPTY = "empty"  # the argument of a BITCAST (constant, x): what was made of an x without elements
@@ -75,6 +76,9 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         for i, n in enumerate(shape, offset):
             if n != 1 and n != result[i]:
                 if result[i] != 1:
+                    if (value := _same_value(n, result[i])) is not None:
+                        result[i] = value
+                        continue
                     listed = " and ".join([str(s) for s in shapes])
                     raise ShapeError(
                         f"shapes {listed} do not broadcast: axis {i - rank} has sizes "
@@ -82,6 +86,24 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                     )
                 result[i] = n
     return tuple(result)
+
+
+def _same_value(a: UOp | int, b: UOp | int) -> int | None:
+    """The number that two sizes are, where variables are bound and make them equal."""
+    values = [size if isinstance(size, int) else value_of(size) for size in (a, b)]
+    return values[0] if values[0] == values[1] else None
+
+
+def at_values(x: UOp, wanted: Shape) -> UOp:
+    """x with the sizes that are wanted, where variables are bound to values that make them equal.
+
+    A slice says so: it is checked for every value where a plan is made for all of them.
+    """
+    pairs = []
+    for n, m in zip(x.shape, wanted, strict=True):
+        is_size = n not in (1, m) and (isinstance(n, UOp) or isinstance(m, UOp))
+        pairs.append((0, m if is_size and _same_value(n, m) is not None else n))
+    return shrink(x, tuple(pairs))
 
 
 def broadcast_to(x: UOp, shape: Shape) -> UOp:
@@ -203,6 +225,9 @@ def reshape(x: UOp, shape: Shape) -> UOp:
     if have == shape:
         return x
     if prod(have) != prod(shape):
+        if is_symbolic(have) and _same_value(prod(have), prod(shape)) is not None:
+            values = tuple([n if isinstance(n, int) else value_of(n) for n in have])
+            return reshape(at_values(x, values), shape)
         raise ShapeError(
             f"cannot reshape {have} ({prod(have)} elements) to {shape} ({prod(shape)})"
         )
@@ -220,6 +245,11 @@ def expand(x: UOp, shape: Shape) -> UOp:
         return x
     if len(have) != len(shape):
         raise ShapeError(f"expand keeps the rank: {have} to {shape}")
+    if is_symbolic(have) or is_symbolic(shape):
+        x = at_values(x, shape)
+        have = x.shape
+        if have == shape:
+            return x
     total = 1
     for n, m in zip(have, shape, strict=True):
         if n != m and n != 1:

@@ -139,6 +139,9 @@ class UOp:
     def __mod__(self, other: UOp | int) -> UOp | int:
         return _size(_symbolic().modulo(self, _node(other)))
 
+    def __rmod__(self, other: int) -> int:
+        return other % self.__index__()
+
     def __lt__(self, other: UOp | int) -> bool:
         return _decide(self, "<", other)
 
@@ -150,6 +153,15 @@ class UOp:
 
     def __ge__(self, other: UOp | int) -> bool:
         return not _decide(self, "<", other)
+
+    def __index__(self) -> int:
+        """The number that a size is with the values its variables are bound to."""
+        value = _symbolic().value_of(self) if self.dtype.kind == "x" else None
+        if value is None:
+            raise VariableError(
+                f"{_text(self)} is no number: bind its variables where a shape is made, n.bind(7)"
+            )
+        return int(value)
 
     def toposort(self) -> list[UOp]:
         """All nodes reachable from here, sources first."""
@@ -170,12 +182,17 @@ def _node(value: UOp | int) -> UOp:
     return value if isinstance(value, UOp) else const(value, dt.index)
 
 
+def _text(size: UOp | int) -> str:
+    return str(_symbolic().size_text(size))
+
+
 def _size(node: UOp) -> UOp | int:
     return node.arg if node.op == O.CONST else node
 
 
 def _decide(a: UOp, relation: str, b: UOp | int) -> bool:
-    """Whether a relation between sizes holds for every value of the variables in them."""
+    """Whether a relation between sizes holds: for every value of the variables in them, or where
+    that differs, for the values they are bound to."""
     if a.dtype.kind != "x" or (isinstance(b, UOp) and b.dtype.kind != "x"):
         raise TypeError("nodes have no order; only sizes can be compared")
     difference = _symbolic().sub(a, _node(b))
@@ -184,9 +201,14 @@ def _decide(a: UOp, relation: str, b: UOp | int) -> bool:
         return bool(hi < 0)
     if relation == ">" and (lo > 0 or hi <= 0):
         return bool(lo > 0)
+    if relation == ">" and isinstance(b, UOp) and _symbolic().is_minimum_with(a, b):
+        return False
+    value = _symbolic().value_of(difference)
+    if value is not None:
+        return bool(value < 0 if relation == "<" else value > 0)
     raise VariableError(
-        f"{a!r} {relation} {b!r} depends on the value of a variable: the difference is between "
-        f"{lo} and {hi}"
+        f"{_text(a)} {relation} {_text(b)} depends on the value of a variable: the difference is "
+        f"between {lo} and {hi}"
     )
 
 

@@ -7,6 +7,8 @@ last. Division and modulo round toward minus infinity; divisors are positive.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from math import gcd
 
 from svod.dtype import types as dt
@@ -162,6 +164,87 @@ def neg(a: UOp) -> UOp:
 
 def sub(a: UOp, b: UOp) -> UOp:
     return add(a, mul(b, -1))
+
+
+def minimum(a: UOp, b: UOp) -> UOp:
+    """The smaller of two sizes; a maximum turned round, which launch sizes may hold."""
+    difference = sub(a, b)
+    if difference.vmax <= 0:
+        return a
+    return b if difference.vmin >= 0 else neg(make(O.MAX, _index, (neg(a), neg(b))))
+
+
+def _larger(a: UOp, b: UOp) -> UOp | None:
+    """The larger of two sizes, where it is always the same one."""
+    difference = sub(a, b)
+    return a if difference.vmin >= 0 else b if difference.vmax <= 0 else None
+
+
+def is_minimum_with(a: UOp, b: UOp) -> bool:
+    """Whether a size is the smaller of another one and something else."""
+    inner, factor = _split_coefficient(a)
+    return factor == -1 and inner.op == O.MAX and neg(b) in inner.src
+
+
+def value_of(size: UOp) -> int | None:
+    """The number that a size is with the values its variables are bound to; None if one is free."""
+    values: dict[UOp, int] = {}
+    for node in _order_of_size(size):
+        op = node.op
+        if op == O.CONST:
+            values[node] = node.arg
+        elif op == O.BIND:
+            values[node] = node.src[1].arg
+        elif op in _SIZE_ARITHMETIC and all(s in values for s in node.src):
+            values[node] = _SIZE_ARITHMETIC[op](*[values[s] for s in node.src])
+        elif op == O.CAST and node.src[0] in values:
+            values[node] = values[node.src[0]]
+        else:
+            return None
+    return values[size]
+
+
+def size_text(size: UOp | int) -> str:
+    """A size as people write it: `8 - n`, `min(7, n)`."""
+    if not isinstance(size, UOp):
+        return str(size)
+    if size.op == O.CONST:
+        return str(size.arg)
+    if size.op == O.DEFINE_VAR:
+        return str(size.arg.name)
+    if size.op == O.BIND or size.op == O.CAST:
+        return size_text(size.src[0])
+    inner, factor = _split_coefficient(size)
+    if factor == -1 and inner.op == O.MAX:
+        return f"min({', '.join([size_text(neg(s)) for s in inner.src])})"
+    parts = [size_text(s) for s in size.src]
+    if size.op == O.MAX:
+        return f"max({', '.join(parts)})"
+    sign = {O.ADD: "+", O.MUL: "*", O.IDIV: "//", O.MOD: "%"}.get(size.op, O.NAMES[size.op])
+    return f"({f' {sign} '.join(parts)})"
+
+
+def _order_of_size(size: UOp) -> list[UOp]:
+    """The nodes of a size, sources first, without entering what is bound."""
+    order: dict[UOp, None] = {}
+
+    def visit(node: UOp) -> None:
+        if node not in order:
+            for source in () if node.op == O.BIND else node.src:
+                visit(source)
+            order[node] = None
+
+    visit(size)
+    return list(order)
+
+
+_SIZE_ARITHMETIC: dict[int, Callable[[int, int], int]] = {
+    O.ADD: operator.add,
+    O.MUL: operator.mul,
+    O.IDIV: operator.floordiv,
+    O.MOD: operator.mod,
+    O.MAX: max,
+}
 
 
 def _bounds(terms: dict[UOp, int], constant: int) -> tuple[int, int]:
@@ -362,6 +445,8 @@ def rebuild(node: UOp, src: tuple[UOp, ...]) -> UOp:
             return divide(src[0], src[1])
         if op == O.MOD and src[1].vmin > 0:
             return modulo(src[0], src[1])
+        if op == O.MAX and (decided := _larger(src[0], src[1])) is not None:
+            return decided
         if op == O.CAST and src[0].dtype is _index:
             return src[0]
         if op == O.CAST and src[0].op == O.CONST:

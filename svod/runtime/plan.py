@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from numpy.typing import NDArray
 
-from svod.base.errors import ExecutionError
+from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
@@ -133,20 +133,62 @@ class ExecutionPlan:
         """Bind inputs, outputs and variables by name, run, and return the outputs as arrays.
 
         The arrays are copies, so they stay what they are; an output that was given an array in
-        this call is written in place and that array is returned.
+        this call is written in place and that array is returned. Where the shape of an input holds
+        variables, they take the values the array's shape says. Variables given by name have their
+        values in this call only.
         """
         with self._lock:
             variables = {name: v for name, v in values.items() if name not in self._ports}
             unknown = variables.keys() - self._variables.bounds.keys()
             if unknown:
                 raise unknown_port(sorted(unknown)[0], self._ports)
-            self.bind(**{name: v for name, v in values.items() if name in self._ports})
-            if variables:
-                self.set_vars(variables)
+            if not variables and not self._wiring.has_sizes:
+                self.bind(**values)
+                self.execute()
+                return self._results(values, {})
+            return self._call_with_sizes(values, variables)
+
+    def _call_with_sizes(
+        self, values: Mapping[str, Any], variables: Mapping[str, int]
+    ) -> Array | tuple[Array, ...]:
+        """A call where variables change: those that are named go back to what they were."""
+        wiring = self._wiring
+        before = self._variables.current()
+        bound = {name: v for name, v in values.items() if name in self._ports}
+        implied = wiring.implied(bound)
+        for name, value in self._variables.check(variables).items():
+            if implied.get(name, value) != value:
+                raise VariableError(
+                    f"variable {name} is {value} in this call, but the shape of an array that is "
+                    f"bound says {implied[name]}"
+                )
+        sizes = {**before, **implied, **variables}
+        small = {name: v for name, v in bound.items() if wiring.is_small_output(name, v, sizes)}
+        changed = set(variables) | set(implied)
+        self.set_vars({name: sizes[name] for name in changed})
+        try:
+            self.bind(**{name: v for name, v in bound.items() if name not in small})
+            changed -= set(implied)  # what is bound now has these sizes
             self.execute()
-            outputs = [port for port in self._ports.values() if port.is_output]
-            found = tuple([self._wiring.result(port, values.get(port.name)) for port in outputs])
-        return found[0] if len(found) == 1 else found
+            return self._results(bound, small)
+        finally:
+            self.set_vars({name: before[name] for name in changed if name in before})
+
+    def _results(
+        self, given: Mapping[str, Any], small: Mapping[str, Any]
+    ) -> Array | tuple[Array, ...]:
+        """The outputs as arrays; ``small`` are those that take a copy of the part that is used."""
+        found = []
+        for port in self._ports.values():
+            if not port.is_output:
+                continue
+            target = small.get(port.name)
+            array = self._wiring.result(port, None if target is not None else given.get(port.name))
+            if target is not None:
+                target[...] = array
+                array = target
+            found.append(array)
+        return found[0] if len(found) == 1 else tuple(found)
 
     def profile(self, runs: int = 1, roofline: Roofline | None = None) -> ProfileTable:
         """Run and show the time per kernel, with rates where the kernels carry estimates.

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from svod.base.errors import ExecutionError
+from svod.base.errors import ExecutionError, ShapeError
 from svod.device.buffer import Buffer
 from svod.runtime.executor import memory_range
 from svod.runtime.flat import FlatPlan
@@ -94,7 +94,7 @@ class Wiring:
 
     __slots__ = (
         "_direct", "_fixed", "_flat", "_ops", "_shortcuts", "_variables", "_views", "_words",
-        "buffers", "ports", "stale",
+        "buffers", "has_sizes", "ports", "stale",
     )  # fmt: skip
 
     def __init__(
@@ -116,6 +116,7 @@ class Wiring:
         self._shortcuts: dict[str, _Shortcut] = {}
         self._direct: dict[str, _Direct] = {}
         self.ports = self._make_ports(specs)
+        self.has_sizes = any(port.is_symbolic for port in self.ports.values())
 
     # -- binding memory -------------------------------------------------------------------------
 
@@ -193,6 +194,30 @@ class Wiring:
             for starts, ends in fixed:
                 if starts[bisect_right(ends, start)] < end:
                     raise clash(port, "an intermediate or a constant")
+
+    def implied(self, values: Mapping[str, object]) -> dict[str, int]:
+        """The values of variables that the shapes of arrays say."""
+        found: dict[str, int] = {}
+        for name, value in values.items():
+            port = self.ports[name]
+            if port.is_output or not port.is_symbolic or isinstance(value, Buffer):
+                continue
+            for variable, size in port.infer(as_array(port, value).shape).items():
+                if found.setdefault(variable, size) != size:
+                    raise ShapeError(
+                        f"{name!r} is {port.text()}: its array says {variable} is {size}, another "
+                        f"one of this call says {found[variable]}"
+                    )
+        return self._variables.check(found)
+
+    def is_small_output(self, name: str, value: object, sizes: Mapping[str, int]) -> bool:
+        """Whether an array takes just the part of an output that variables of these values use."""
+        port = self.ports[name]
+        if not (port.is_output and port.is_symbolic and isinstance(value, np.ndarray)):
+            return False
+        shape = port.concrete_shape(sizes)
+        shape = shape[:-1] if port.is_complex else shape
+        return value.size != port.size and value.shape == shape
 
     def _bind_buffer(self, port: Port, value: object) -> None:
         if port.obstacle:

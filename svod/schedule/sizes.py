@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from svod.base.errors import VariableError
 from svod.ir import ops as O
 from svod.ir.args import VarArg
 from svod.ir.node import UOp, toposort
-from svod.ir.symbolic import rebuild
+from svod.ir.symbolic import rebuild, size_text
 
 # The ops whose argument may hold nodes.
 SIZED = frozenset({O.RESHAPE, O.EXPAND, O.PAD, O.SHRINK, O.IOTA, O.CUSTOM_FUNCTION})
@@ -60,3 +61,23 @@ def variables_of(root: UOp) -> tuple[VarArg, ...]:
         if node.op == O.DEFINE_VAR:
             found.setdefault(node.arg.name, node.arg)
     return tuple(found.values())
+
+
+def check_ranges(root: UOp) -> None:
+    """Refuse a graph with slices or borders that do not fit for some values of its variables."""
+    for node in reachable((root,)):
+        if node.op not in (O.SHRINK, O.PAD) or not nodes_in(node.arg + node.src[0].shape):
+            continue
+        what = "slice" if node.op == O.SHRINK else "border"
+        for (a, b), size in zip(node.arg, node.src[0].shape, strict=True):
+            try:
+                fits = 0 <= a <= b <= size if node.op == O.SHRINK else a >= 0 and b >= 0
+            except VariableError:
+                fits = False
+            if not fits:
+                ranges = [f"{v.name} from {v.lo} to {v.hi}" for v in variables_of(node)]
+                where = f"({size_text(a)}, {size_text(b)}) of an axis of size {size_text(size)}"
+                raise VariableError(
+                    f"the {what} {where} does not fit for every value of {', '.join(ranges)}, and "
+                    "a plan must hold for all of them"
+                )

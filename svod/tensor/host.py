@@ -7,6 +7,7 @@ Reading a tensor realises it, except where the value is already there behind mov
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -373,7 +374,7 @@ class Host(Core):
     def __len__(self: Tensor) -> int:
         if not self.shape:
             raise DTypeError("len() of a tensor without axes")
-        return self.shape[0]
+        return as_index(self.shape[0])
 
     def __iter__(self: Tensor) -> Any:
         if not self.shape:

@@ -18,6 +18,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
+from svod.ir.symbolic import minimum, num, value_of
 from svod.tensor.aliases import Move, give, is_view_by, view
 from svod.tensor.core import AxisError, Core, IndexKindError, common_device, tensor_of, wrap
 from svod.tensor.elementwise import select
@@ -71,7 +72,7 @@ def resolve(x: Tensor, key: Any) -> View:
         elif isinstance(entry, int):
             if not -size <= entry < size:
                 raise IndexingError(f"index {entry} is out of range for axis {axis} of {x.shape}")
-            start = entry % size
+            start = entry if entry >= 0 else entry + size
             cuts.append((start, start + 1, 1))
         else:
             cuts.append((0, size, 1))
@@ -195,16 +196,22 @@ def _slice_cut(entry: slice, size: int) -> Cut:
     return start, min(start, stop), step
 
 
-def _size_cut(entry: slice, size: int) -> Cut:
-    """A slice with run-time sizes: forward, and inside the axis for every value."""
+def _size_cut(entry: slice, size: Any) -> Cut:
+    """A slice with run-time sizes: forward, and inside the axis."""
     start = 0 if entry.start is None else entry.start
     stop = size if entry.stop is None else entry.stop
     if entry.step not in (None, 1):
         raise IndexingError(f"slice {entry} with a run-time size can only have step 1")
     if not isinstance(start, UOp) and start < 0:
         start = start + size
-    if not isinstance(stop, UOp) and stop < 0:
-        stop = stop + size
+    if not isinstance(stop, UOp):
+        if stop < 0:
+            stop = stop + size
+        elif not isinstance(size, UOp):
+            stop = min(stop, size)
+        elif value_of(size) is None or stop > size:  # a number ends at the axis, as in NumPy
+            end = minimum(num(stop), size)
+            stop = end.arg if end.op == O.CONST else end
     return start, stop, 1
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
 from svod.ir import build as B
+from svod.ir.node import is_symbolic
 from svod.tensor.aliases import view
 from svod.tensor.core import Core, axis_of, integer, nodes_of, real_axis, wrap
 from svod.tensor.pieces import bounds
@@ -42,6 +43,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     nodes, device = nodes_of(list(tensors))
     shape = nodes[0].shape
     axis = axis_of(dim, len(shape) + 1)
+    if any(is_symbolic(n.shape) for n in nodes) and len({len(n.shape) for n in nodes}) == 1:
+        nodes = [B.at_values(n, shape) for n in nodes]
     for node in nodes:
         if node.shape != shape:
             raise ShapeError(f"stack: shapes {shape} and {node.shape} differ")

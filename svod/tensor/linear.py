@@ -16,7 +16,7 @@ from svod.dtype.convert import dtype_of
 from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, is_symbolic
 from svod.ir.pairs import joined, parts
 from svod.tensor.core import (
     Core,
@@ -66,6 +66,9 @@ def matmul(a: UOp, b: UOp, dtype: Any = None) -> UOp:
     if not left or not right:
         raise ShapeError(f"matmul needs at least 1 axis on each side: {left} and {right}")
     inner = right[-2] if len(right) > 1 else right[0]
+    if left[-1] != inner and is_symbolic((left[-1], inner)):
+        a = B.at_values(a, (*left[:-1], inner))
+        left = a.shape
     if left[-1] != inner:
         raise ShapeError(f"matmul of {left} and {right}: inner sizes {left[-1]} and {inner} differ")
     columns = right[-1] if len(right) > 1 else 1

@@ -38,6 +38,7 @@ from svod.runtime.prepare import PortNames, prepare_plan
 from svod.schedule.normalize import Normalization, normalization
 from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule, schedules
+from svod.schedule.sizes import check_ranges
 from svod.tensor import history, registry, tracing
 from svod.tensor.core import wrap
 from svod.tensor.lifting import count_compilation, lifted
@@ -344,6 +345,8 @@ def _make_plan(
             found = _normalized(roots, context)
         if not _is_known(found, default, config):
             count_compilation(pending[0].uop, pending[0].shape)
+    if isinstance(names, tuple) and found.values:  # callers may give variables other values
+        check_ranges(found.sink)
     schedule = _schedule(found, default, config)
     if knobs.debug >= 3:
         from svod.tensor.debug import say_schedule
@@ -477,7 +480,10 @@ def _port_names(
         number += 1
     unused = [name for node, (name, _) in given.items() if node.sn not in inputs]
     if unused:
-        raise ConfigError(f"the tensors do not depend on the input {unused[0]!r}")
+        raise ConfigError(
+            f"the tensors do not depend on the input {unused[0]!r}: where it is a constant such as "
+            "zeros, realize() it before it is used, so that it has memory"
+        )
     names = list(outputs or [])
     if names and len(names) != len(pending):
         raise ConfigError(f"{len(pending)} outputs need as many names, got {names}")

@@ -12,6 +12,7 @@ from typing import Any
 from svod.base.errors import DTypeError, VariableError
 from svod.ir import ops as O
 from svod.ir.node import UOp, variable
+from svod.ir.symbolic import value_of
 
 
 def Variable(name: str, lo: int, hi: int) -> UOp:
@@ -35,23 +36,14 @@ def bound_value(size: UOp | int) -> int:
     """The number a size stands for, from the values its variables are bound to."""
     if not isinstance(size, UOp):
         return size
-    values: dict[UOp, int] = {}
-    for node in size.toposort():
-        if node.op == O.CONST:
-            values[node] = node.arg
-        elif node.op == O.BIND:
-            values[node] = node.src[1].arg
-        elif node.op == O.DEFINE_VAR:
-            values[node] = node.arg.lo  # replaced where it is bound; checked below
-        else:
-            values[node] = _arithmetic(node, [values[s] for s in node.src])
-    free = _free_variables(size)
-    if free:
+    value = value_of(size)
+    if value is None:
+        name = _free_variables(size)[0]
         raise VariableError(
-            f"the size depends on variable {free[0]}, which has no value here: "
-            f"use {free[0]}.bind(value) in the shape, or read the plan's outputs"
+            f"the size depends on variable {name}, which has no value here: "
+            f"use {name}.bind(value) in the shape, or read the plan's outputs"
         )
-    return values[size]
+    return value
 
 
 def _free_variables(size: UOp) -> list[str]:
@@ -67,23 +59,6 @@ def _free_variables(size: UOp) -> list[str]:
     if size.op == O.DEFINE_VAR:
         free.append(size.arg.name)
     return free
-
-
-def _arithmetic(node: UOp, values: list[int]) -> int:
-    op = node.op
-    if op == O.ADD:
-        return values[0] + values[1]
-    if op == O.MUL:
-        return values[0] * values[1]
-    if op == O.IDIV:
-        return values[0] // values[1]
-    if op == O.MOD:
-        return values[0] % values[1]
-    if op == O.MAX:
-        return max(values)
-    if op == O.MIN:
-        return min(values)
-    raise VariableError(f"a size cannot contain {O.NAMES[op]}")
 
 
 def concrete(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -121,8 +121,9 @@ def test_run_time_sizes_of_a_model_survive(tmp_path: Path) -> None:
     assert repr(loaded.ports[-1]) == "Port('y', output f32[n,4])"
     assert loaded().shape == (7, 4) and (loaded() == plan()).all()
     for size in (1, 16, 3):
-        assert loaded(n=size).shape == (size, 4)
-        assert (loaded() == plan(n=size)).all()
+        found = loaded(n=size)
+        assert found.shape == (size, 4)
+        assert (found == plan(n=size)).all()
 
 
 def test_what_a_run_writes_stays_in_the_process(tmp_path: Path) -> None:
