@@ -193,6 +193,15 @@ class Knobs:
         affects_codegen=True,
         affects_numerics=True,
     )
+    machine = _choice(
+        "host",
+        "What CPU kernels are compiled for: host is this processor with all it has, the others "
+        "are what processors with AVX-512, AVX2, SSE4.2 or NEON have in common; generic is the "
+        "least.",
+        {name: name for name in ("host", "avx512", "avx2", "sse4", "neon", "generic")},
+        affects_codegen=True,
+        affects_numerics=True,
+    )
     bf16_dot = _flag(
         True,
         "Multiply bfloat16 in pairs with the processor's own instruction, which takes subnormal "

@@ -17,24 +17,24 @@ from svod.optimize.depth import parts_of
 INT32_LIMIT = (1 << 31) - 1
 
 
-def lower(sink: UOp, has_parts: bool = False) -> UOp:
+def lower(sink: UOp, has_parts: bool = False, has_fma: bool = True) -> UOp:
     """Accumulators, then indices and decompositions."""
-    return _to_machine(_accumulators(sink), has_parts)
+    return _to_machine(_accumulators(sink, has_fma), has_parts)
 
 
 # -- accumulators ------------------------------------------------------------------------------
 
 
-def _accumulators(sink: UOp) -> UOp:
+def _accumulators(sink: UOp, has_fma: bool) -> UOp:
     done: dict[UOp, UOp] = {}
     waiting = {end.src[0].src[0].src[0] for end in sink.src if parts_of(end)}
     for node in sink.toposort():
         src = tuple([done[s] for s in node.src])
         if node.op == O.REDUCE:
-            done[node] = _accumulate(node, src)
+            done[node] = _accumulate(node, src, has_fma)
         elif waiting and _goes_on(node, waiting):
             inner = node.src[1]
-            done[node] = _accumulate(inner, tuple([done[s] for s in inner.src]), src[0])
+            done[node] = _accumulate(inner, tuple([done[s] for s in inner.src]), has_fma, src[0])
         else:
             done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
     return done[sink]
@@ -48,29 +48,30 @@ def _goes_on(node: UOp, waiting: set[UOp]) -> bool:
     return bool(loads) and all(n.src[0].src[0] in waiting for n in loads)
 
 
-def _accumulate(node: UOp, src: tuple[UOp, ...], start: UOp | None = None) -> UOp:
+def _accumulate(node: UOp, src: tuple[UOp, ...], has_fma: bool, start: UOp | None = None) -> UOp:
     values = [s for s in src if s.op != O.RANGE]
     loops = [s for s in src if s.op == O.RANGE]
     op, dtype = node.arg, node.dtype
     if not loops:
-        total = values[0] if start is None else step(op, start, values[0])
+        total = values[0] if start is None else step(op, start, values[0], has_fma)
         for value in values[1:]:
-            total = step(op, total, value)
+            total = step(op, total, value, has_fma)
         return total
     if start is None:
         start = const(identity(op, dtype.scalar), dtype)
     # The number keeps accumulators of different reductions apart.
     total = acc = make(O.ACC, dtype, (start, *loops), (op, tuple([v.sn for v in values])))
     for value in values:
-        total = step(op, total, value)
+        total = step(op, total, value, has_fma)
     return make(O.REDUCE, dtype, (acc, total, *loops), op)
 
 
-def step(op: int, total: UOp, value: UOp) -> UOp:
-    """One more value folded in; a sum of float products is fused."""
+def step(op: int, total: UOp, value: UOp, has_fma: bool = True) -> UOp:
+    """One more value folded in; a sum of float products is fused where that is one instruction."""
     if op == O.ADD and value.op == O.DOT:
         return make(O.DOT, value.dtype, (*value.src, total), value.arg)
-    if op == O.ADD and value.op == O.MUL and value.dtype.scalar in (dt.float32, dt.float64):
+    is_product = value.op == O.MUL and value.dtype.scalar in (dt.float32, dt.float64)
+    if op == O.ADD and is_product and has_fma:
         return make(O.FMA, value.dtype, (*value.src, total))
     if op in (O.MAX, O.MIN):  # the first operand is looked at for NaN: not what the loop carries
         return make(op, total.dtype, (value, total))

@@ -13,7 +13,6 @@ from svod.ir import ops as O
 from svod.ir.args import RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import from_terms, terms_of
-from svod.optimize.graph import replace_all
 
 Place = tuple[frozenset[UOp], tuple[UOp, ...]]  # ranges around a node, loops around within it
 
@@ -29,12 +28,12 @@ def separate_loops(sink: UOp) -> UOp:
         order = sink.toposort()
         fresh = 1 + max([n.arg.id for n in order if n.op == O.RANGE], default=0)
         moved: dict[tuple[UOp, Place], UOp] = {}
-        groups: dict[tuple[tuple[UOp, UOp], ...], list[UOp]] = {}
+        mappings: dict[UOp, dict[UOp, UOp]] = {}  # what closes ranges -> those it gets instead
         for node in reversed(order):
             if node.op != O.REDUCE and node.op != O.END:
                 continue
             closed = tuple([s for s in node.src if s.op == O.RANGE])
-            mapping = []
+            mapping: dict[UOp, UOp] = {}
             for i, r in enumerate(closed):
                 place = (node.ranges, closed[:i])
                 if owner.setdefault(r, place) == place:
@@ -42,16 +41,36 @@ def separate_loops(sink: UOp) -> UOp:
                 if (r, place) not in moved:
                     arg = RangeArg(fresh + len(moved), r.arg.kind)
                     moved[r, place] = make(O.RANGE, r.dtype, r.src, arg)
-                mapping.append((r, moved[r, place]))
+                mapping[r] = moved[r, place]
             if mapping:
-                groups.setdefault(tuple(mapping), []).append(node)
-        if not groups:
+                mappings[node] = mapping
+        if not mappings:
             return sink
-        replaced: dict[UOp, UOp] = {}
-        for pairs, nodes in groups.items():
-            together = make(O.SINK, dt.void, tuple(nodes))
-            replaced.update(zip(nodes, replace_all(together, dict(pairs)).src, strict=True))
-        sink = replace_all(sink, replaced)
+        done: dict[UOp, UOp] = {}
+        for node in order:
+            src = tuple([done[s] for s in node.src])
+            new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+            done[node] = _closed_over(new, mappings[node]) if node in mappings else new
+        sink = done[sink]
+
+
+def _closed_over(closing: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """A node with other ranges for some it closes.
+
+    What closes such a range itself, a stage before it for one, stays the very same node: two
+    versions of a store would both run.
+    """
+    done: dict[UOp, UOp] = dict(mapping)
+    old = mapping.keys()
+    for node in closing.toposort():
+        if node in done:
+            continue
+        if node is not closing and node.ranges.isdisjoint(old):
+            done[node] = node
+            continue
+        src = tuple([done[s] for s in node.src])
+        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+    return done[closing]
 
 
 def order_offsets(sink: UOp) -> UOp:

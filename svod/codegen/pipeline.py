@@ -70,7 +70,7 @@ def _vectorize(kernel: UOp, choices: Choices) -> UOp:
 
 @wraps(lower)
 def _lower(kernel: UOp, choices: Choices) -> UOp:
-    return lower(kernel, choices.machine.has_parts)
+    return lower(kernel, choices.machine.has_parts, choices.machine.has_fma)
 
 
 def _graph_only(run: Callable[[UOp], UOp]) -> Callable[[UOp, Choices], UOp]:
@@ -203,27 +203,29 @@ def kernel_text(symbol: str, kernel: UOp, loops: Loop, machine: Machine) -> tupl
             cores = max([n.arg.hi + 1 for n in nodes if n.op == O.DEFINE_VAR], default=1)
             text = sort_text(symbol, kernel.src[0].src[1], cores)
         elif bytes_moved(nodes) > machine.stream_bytes and _streams(nodes):
-            text, declarations = _streaming_text(symbol, nodes, loops, variables)
+            text, declarations = _streaming_text(symbol, nodes, loops, variables, machine)
         else:
-            text, declarations = _plain_text(symbol, loops, variables)
+            text, declarations = _plain_text(symbol, loops, variables, machine)
     debug(5, text)
     return text, declarations
 
 
-def _plain_text(symbol: str, loops: Loop, variables: list[str]) -> tuple[str, set[str]]:
-    renderer = LLVMRenderer()
+def _plain_text(
+    symbol: str, loops: Loop, variables: list[str], machine: Machine
+) -> tuple[str, set[str]]:
+    renderer = LLVMRenderer(has_fma=machine.has_fma)
     return renderer.render(symbol, loops, variables), renderer.declarations
 
 
 def _streaming_text(
-    symbol: str, nodes: list[UOp], loops: Loop, variables: list[str]
+    symbol: str, nodes: list[UOp], loops: Loop, variables: list[str], machine: Machine
 ) -> tuple[str, set[str]]:
     """Stores past the caches, and a second form for outputs that are not aligned."""
-    fast = LLVMRenderer(stream=True)
+    fast = LLVMRenderer(stream=True, has_fma=machine.has_fma)
     first = fast.render(f"{symbol}_stream", loops, variables)
     if not fast.streamed:
-        return _plain_text(symbol, loops, variables)
-    second, declarations = _plain_text(f"{symbol}_plain", loops, variables)
+        return _plain_text(symbol, loops, variables, machine)
+    second, declarations = _plain_text(f"{symbol}_plain", loops, variables, machine)
     memories = [n.src[0].src[0] for n in nodes if n.op == O.STORE]
     written = min([m.arg.slot for m in memories if m.op == O.PARAM])
     choice = streaming_choice(symbol, f"{symbol}_stream", f"{symbol}_plain", written)

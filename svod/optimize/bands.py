@@ -49,14 +49,51 @@ def find_chain(sink: UOp) -> Chain | None:
         value, column = node.src
         if value.op != O.MUL or column.src[0].op != O.CONST:
             continue
+        if not set(node.ranges) <= set(outputs):  # a part of another reduction
+            continue
+        if not all(column in s.ranges for s in value.src):  # a sum with a factor
+            continue
         for rows, columns in (value.src, value.src[::-1]):
-            if not _has_contraction(rows) or column not in rows.ranges or rows is columns:
+            if not _has_contraction(rows) or rows is columns:
                 continue
-            if not _row_passes(rows, column):
+            inside = {node, *rows.toposort()}
+            apart = [n for n in sink.toposort() if n.op == O.REDUCE and n not in inside]
+            apart = [n for n in apart if n.ranges <= set(outputs)]  # not a part of another one
+            if any(not n.ranges <= rows.ranges for n in apart):
+                continue  # a band has memory for one value per row
+            if not _is_chain(rows, column, set(outputs)):
                 continue
             own = [r for r in outputs if r in rows.ranges and r not in columns.ranges]
             return Chain(node, rows, column, own[-1] if own else None)
     return None
+
+
+def _is_chain(rows: UOp, column: UOp, outputs: set[UOp]) -> bool:
+    """Whether a row is made of one contraction's scores and passes along them, of nothing else."""
+    passes = _row_passes(rows, column)
+    places = {column, *[n.src[1] for n in passes]}
+    scores: set[UOp] = set()
+    for node in rows.toposort():
+        if node.op != O.REDUCE:
+            continue
+        own = [r for r in node.ranges if r in places]
+        if not set(node.ranges) <= {*outputs, *own}:
+            if any(node in n.src[0].toposort() for n in rows.toposort() if _is_score(n, places)):
+                continue  # a part of a score
+            return False
+        if not own:
+            continue  # one value per row, or the same for all
+        if node in passes or len(own) > 1 or not _is_score(node, places):
+            return False
+        scores.add(_with_plain_depth(node, {own[0]: column}))
+    return bool(passes) and len(scores) == 1
+
+
+def _is_score(node: UOp, places: set[UOp]) -> bool:
+    """Whether a reduction is a contraction at one place of a row."""
+    if node.op != O.REDUCE or node.src[0].op != O.MUL:
+        return False
+    return any(r in places for r in node.ranges)
 
 
 def _has_contraction(value: UOp) -> bool:
@@ -222,6 +259,8 @@ class _Builder:
         for own in self.places:
             (node,) = [n for n in self.sink.toposort() if n.op == O.REDUCE and own in n.src[1:]]
             self.sink = replace_all(self.sink, self._stage_of(node))
+        if _contraction_over(self.sink, self.column) is None:
+            return None  # what it reads was kept with a pass over the row
         for node in self._scalars():
             self.sink = replace_all(self.sink, {node: self._row_value(node)})
         chain_rows = self._row_operand()
@@ -285,7 +324,7 @@ class _Builder:
     def _row_operand(self) -> UOp | None:
         """What the contraction reads of a row; None where nothing depends on it."""
         chain = _contraction_over(self.sink, self.column)
-        for s in chain.src[0].src:
+        for s in chain.src[0].src if chain is not None else ():
             if self.row in s.ranges or (self.row.op != O.RANGE and _reads_band(s)):
                 return s
         return None
@@ -344,13 +383,18 @@ def _shared_depth(sink: UOp, same: dict[UOp, UOp]) -> UOp:
         if node.op != O.REDUCE or any(n.op == O.REDUCE for n in node.src[0].toposort()):
             continue
         ranges = node.src[1:]
-        plain = {
-            r: make(O.RANGE, dt.index, r.src, RangeArg(-1 - i, r.arg.kind))
-            for i, r in enumerate(ranges)
-        }
-        first = known.setdefault(replace_all(node, {**same, **plain}), ranges)
+        first = known.setdefault(_with_plain_depth(node, same), ranges)
         mapping.update(zip(ranges, first, strict=True))
     return replace_all(sink, mapping)
+
+
+def _with_plain_depth(node: UOp, same: dict[UOp, UOp]) -> UOp:
+    """A reduction whose own ranges are numbered, so that equal ones are one node."""
+    plain = {
+        r: make(O.RANGE, dt.index, r.src, RangeArg(-1 - i, r.arg.kind))
+        for i, r in enumerate(node.src[1:])
+    }
+    return replace_all(node, {**same, **plain})
 
 
 def _smaller(a: UOp, b: UOp) -> UOp:
@@ -363,12 +407,13 @@ def _reads_band(value: UOp) -> bool:
     return any(n.op == O.DEFINE_LOCAL for n in value.toposort())
 
 
-def _contraction_over(sink: UOp, column: UOp) -> UOp:
-    (found,) = [
+def _contraction_over(sink: UOp, column: UOp) -> UOp | None:
+    """The one contraction of this axis; None where there are more or none."""
+    found = [
         n for n in sink.toposort()
         if n.op == O.REDUCE and n.src[1:] == (column,) and n.src[0].op == O.MUL
     ]  # fmt: skip
-    return found
+    return found[0] if len(found) == 1 else None
 
 
 def _factors_outside(sink: UOp, chain: Chain) -> UOp:

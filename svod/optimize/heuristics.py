@@ -34,6 +34,8 @@ FINISH_BYTES = 128 << 10  # of sums that wait in scratch memory
 UNROLL_LIMIT = 4
 MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
 ONE_STREAM = 128  # steps of a sum from which one row at a time keeps memory busy
+LONG_SUM = 1 << 15  # steps of a sum from which its parts are at least so many on every machine:
+LEAST_PARTS = 16  # rounding grows with the length of the parts
 TILE_REUSE = 8  # multiply-adds that a register tile makes of one operand, at most
 HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
 
@@ -205,6 +207,8 @@ def choose_plain(nest: Nest) -> None:
     nest.apply(*[Opt("UPCAST", r.arg.id, factor) for r, factor in tile.upcasts])
     for r in dict.fromkeys(own.values()):
         most = 1 if tile.upcasts else _reduce_vectors([n for n in own if own[n] is r])
+        if extent(r) >= LONG_SUM:
+            most = max(most, LEAST_PARTS // width)
         nest.apply(Opt("LANE", r.arg.id, _lane_width(extent(r), width, most)))
     if lane is not None:
         if not tile.upcasts and (crossed := _crossed(shape, machine, lane)):

@@ -20,6 +20,7 @@ class Machine:
     l2_bytes: int = 1 << 20
     stream_bytes: int = 32 << 20  # data beyond this does not stay in cache
     has_masks: bool = True  # cheap masked loads and stores
+    has_fma: bool = True  # a multiplication and an addition, rounded once
     has_parts: bool = False  # LDEXP, EXPONENT and SIGNIFICAND are instructions
     dots: tuple[str, ...] = ()  # the kinds of DOT there are instructions for
 

@@ -279,9 +279,24 @@ def thread(sink: UOp, r: UOp, cores: int) -> UOp:
                 loops = [s for s in loops if s is not inner]
             ends.append(make(O.END, dt.void, (store, *loops)))
         else:
-            store, *loops = replace_all(end, apart).src
+            store, *loops = _with_own_ranges(end, apart).src
             ends.append(make(O.END, dt.void, (store, once, *loops)))
     return make(O.SINK, dt.void, tuple(ends))
+
+
+def _with_own_ranges(end: UOp, mapping: dict[UOp, UOp]) -> UOp:
+    """An END over other ranges; stages before it that do not depend on them stay what they are,
+    since stores into scratch memory are made once."""
+    done: dict[UOp, UOp] = dict(mapping)
+    for node in end.toposort():
+        if node in done:
+            continue
+        if node.op == O.END and node is not end and node.ranges.isdisjoint(mapping):
+            done[node] = node
+            continue
+        src = tuple([done[s] for s in node.src])
+        done[node] = node if src == node.src else rebuild(node, src)
+    return done[end]
 
 
 def _apart(ends: list[UOp], flag: UOp, fresh: int) -> dict[UOp, UOp]:
@@ -290,8 +305,12 @@ def _apart(ends: list[UOp], flag: UOp, fresh: int) -> dict[UOp, UOp]:
     Reductions are not inside the loop that runs once: theirs are empty where the flag is 0.
     """
     mapping: dict[UOp, UOp] = {}
+    closing = [n for n in toposort(ends) if n.op == O.REDUCE or n in ends]
+    inner = [n for n in toposort(ends) if n.op == O.END and n not in ends]
+    staged = {r for n in toposort(inner) if n.op in (O.REDUCE, O.END) for r in n.src[1:]}
+    owned = {r for n in closing for r in n.src[1:] if r not in staged}
     for node in toposort(ends):
-        if node.op == O.RANGE and node.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE):
+        if node in owned and node.arg.kind in (AxisKind.LOOP, AxisKind.REDUCE):
             size = replace_all(node.src[0], mapping)
             size = mul(flag, size) if node.arg.kind is AxisKind.REDUCE else size
             arg = RangeArg(fresh + len(mapping), node.arg.kind)

@@ -24,6 +24,7 @@ from svod.runtime.plainer import may_fall_back, plainer_loops, reason_of
 from svod.schedule.sorts import is_sort
 
 if TYPE_CHECKING:
+    from svod.device.cpu.host import Target
     from svod.optimize.beam import BeamConfig
 
 Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
@@ -109,12 +110,18 @@ def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> Chosen | None:
         return None
 
 
-@cache
 def tuning_identity(machine: Machine) -> str:
     """What measured times depend on besides the kernel."""
+    from svod.device.cpu.host import target
+
+    return _tuning_identity(machine, target())
+
+
+@cache
+def _tuning_identity(machine: Machine, wanted: Target) -> str:
     from svod.device.cpu.host import cpu_identity
 
-    return digest(cpu_identity(), repr(machine))
+    return digest(cpu_identity(), wanted.identity(), repr(machine))
 
 
 def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen | None:

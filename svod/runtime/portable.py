@@ -1,29 +1,22 @@
 """What machine code of a saved plan needs from a processor, and whether this one has it.
 
-The code uses every instruction set of the processor it was made for, so it runs where all of them
-are there. Model and stepping do not matter; another architecture always does.
+The code may use every instruction of what it was compiled for (``SVOD_MACHINE``), so it runs where
+all of them are there. Model and stepping do not matter; another architecture always does.
 """
 
 from __future__ import annotations
 
-import platform
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from svod.base.errors import PlanFormatError
-
-# Flags of x86-64 that name instructions a compiler may use; the others are about the system.
-_INSTRUCTIONS = re.compile(
-    r"(sse|ssse|pni|avx|fma|f16c|bmi|abm|popcnt|movbe|aes|vaes|pclmul|vpclmul|gfni|sha|amx|adx"
-    r"|rdrand|rdseed|rdpid|xsave|clflushopt|clwb|cx16|3dnowprefetch|fsgsbase|movdir|serialize)"
-)
+from svod.device.cpu.features import host_features
+from svod.device.cpu.host import architecture, cpu_model, target_of
 
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The architecture, the features code may rely on, and a name for people."""
+    """The architecture, the features code may rely on by LLVM's names, and a name for people."""
 
     architecture: str
     features: frozenset[str]
@@ -44,25 +37,15 @@ class Processor:
             )
 
 
-@cache
 def this_processor() -> Processor:
     """The processor this process runs on."""
-    architecture = platform.machine().lower()
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        model = platform.processor() or architecture
-        return Processor(architecture, frozenset({model}), model)
-    flags = _field(text, "flags") or _field(text, "Features")
-    features = [flag for flag in flags.split() if _is_instruction(flag, architecture)]
-    model = _field(text, "model name") or _field(text, "CPU part") or architecture
-    return Processor(architecture, frozenset(features), model)
+    return Processor(architecture(), host_features(), cpu_model())
 
 
-def _field(text: str, name: str) -> str:
-    found = re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE)
-    return found.group(1) if found else ""
-
-
-def _is_instruction(flag: str, architecture: str) -> bool:
-    return architecture not in ("x86_64", "amd64") or _INSTRUCTIONS.match(flag) is not None
+def needed_processor(programs: Iterable[object]) -> Processor:
+    """What programs need: what each was compiled for, or all this processor has."""
+    here = target_of("host")
+    needed: frozenset[str] = frozenset()
+    for wanted in {getattr(program, "target", here) for program in programs}:
+        needed |= host_features() if not wanted.cpu else wanted.features or frozenset()
+    return Processor(architecture(), needed, cpu_model())

@@ -44,7 +44,7 @@ def chains_ir(lanes: int, chains: int) -> str:
     """x = x * m + m, many times, for `chains` vectors; every x goes to 1 when m is a half."""
     vector = f"<{lanes} x float>"
     numbers = range(chains)
-    function = f"@llvm.fma.v{lanes}f32"
+    function = f"@llvm.fmuladd.v{lanes}f32"
     return "\n".join(
         [
             f"declare {vector} {function}({vector}, {vector}, {vector})",
@@ -184,9 +184,9 @@ def _best(run: Callable[[], None]) -> int:
 
 
 def _key(threads: int) -> str:
-    from svod.device.cpu.host import cpu_identity
+    from svod.device.cpu.host import cpu_identity, target
 
-    return f"roofline-{digest(FORMAT, cpu_identity(), threads)}"
+    return f"roofline-{digest(FORMAT, cpu_identity(), target().identity(), threads)}"
 
 
 def _kept(threads: int) -> Roofline | None:

@@ -32,7 +32,7 @@ from svod.runtime.ops import (
     PreparedOp,
 )
 from svod.runtime.plan import ExecutionPlan
-from svod.runtime.portable import this_processor
+from svod.runtime.portable import needed_processor
 from svod.runtime.ports import view_roots
 
 FORMAT = 1  # of the file; a reader refuses a newer one
@@ -153,7 +153,9 @@ class _Writer:
     # -- the manifest ---------------------------------------------------------------------------
 
     def _manifest(self, launcher_key: str, launcher: bytes) -> Json:
-        plan, processor = self.plan, this_processor()
+        plan = self.plan
+        compiled = [op.kernel.program for op in self.ops if isinstance(op, PreparedKernel)]
+        processor = needed_processor(compiled)
         home = {place: number for number, r in enumerate(self.regions) for place in r.places}
         ops = [self._op(op, also) for op, also in zip(
             self.ops, plan.instance_dependencies, strict=True)]  # fmt: skip

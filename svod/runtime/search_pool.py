@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from svod.base.knobs import knobs
 from svod.base.threads import thread_budget
 from svod.optimize.beam import Drop
 from svod.runtime.search_worker import read_frame, write_frame
@@ -232,4 +233,4 @@ def worker_command() -> tuple[str, ...]:
 
 def _environment() -> dict[str, str]:
     """This process's environment, without output or a search."""
-    return {**os.environ, "SVOD_DEBUG": "0", "SVOD_BEAM": "0"}
+    return {**os.environ, "SVOD_DEBUG": "0", "SVOD_BEAM": "0", "SVOD_MACHINE": knobs.machine}

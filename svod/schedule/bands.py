@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp
+from svod.ir.node import UOp, elements
 from svod.schedule.storage import Held
 from svod.schedule.views import Indices, axis_range, source_indices
 from svod.schedule.work import is_contraction
@@ -29,20 +29,32 @@ def find_bands(order: list[UOp], wanted: Callable[[UOp], bool]) -> Held:
         return held
     origin = _origins(order)
     users: dict[UOp, list[UOp]] | None = None
-    for node in outer:
+    paired: set[UOp] = set()  # a contraction is in one pair, as the outer or the inner one
+    for node, operand, scores in _largest_first(outer, origin):
+        if node in paired or scores in paired or not wanted(node) or not _fits(node, scores):
+            continue
+        if users is None:
+            users = _users(order, origin)
+        inner = _between(operand, scores, origin)
         product = _product(node)
-        for operand in product.src:
-            scores = origin.get(operand)
-            if scores is None or not wanted(node) or not _fits(node, scores):
-                continue
-            if users is None:
-                users = _users(order, origin)
-            inner = _between(operand, scores, origin)
-            if _kept_inside(inner, product, users) and _along_rows(node, operand, scores, inner):
-                held.values |= inner
-                passes = {n for n in inner if n.op == O.REDUCE_AXIS and n is not scores}
-                held.passes |= {node, *passes}
+        if _kept_inside(inner, product, users) and _along_rows(node, operand, scores, inner):
+            held.values |= inner
+            passes = {n for n in inner if n.op == O.REDUCE_AXIS and n is not scores}
+            held.passes |= {node, *passes}
+            paired |= {node, scores}
     return held
+
+
+def _largest_first(outer: list[UOp], origin: dict[UOp, UOp | None]) -> list[tuple[UOp, UOp, UOp]]:
+    """Contractions, an operand of each and the contraction that is made of: those first whose
+    rows would take most memory."""
+    found = []
+    for node in outer:
+        for operand in _product(node).src:
+            scores = origin.get(operand)
+            if scores is not None:
+                found.append((node, operand, scores))
+    return sorted(found, key=lambda pair: -elements(pair[2].shape))
 
 
 def _product(node: UOp) -> UOp:

@@ -25,6 +25,7 @@ GOOD = {
     "SVOD_TF32": ("1", True),
     "SVOD_VERIFY": ("yes", True),
     "SVOD_FALLBACK": ("0", False),
+    "SVOD_MACHINE": ("AVX2", "avx2"),
     "SVOD_BEAM": ("4", 4),
     "SVOD_ORIGINS": ("0", False),
     "SVOD_WARN_RECOMPILE": ("8", 8),
@@ -44,7 +45,8 @@ BAD = {
     "SVOD_TENSOR_CORES": ["wgmma"],
     "SVOD_TF32": ["maybe"],
     "SVOD_VERIFY": ["x"],
-    "SVOD_FALLBACK": ("0", False),
+    "SVOD_FALLBACK": ["x"],
+    "SVOD_MACHINE": ["pentium"],
     "SVOD_BEAM": ["-2", "wide"],
     "SVOD_TUNED": ["x"],
 }
@@ -191,7 +193,7 @@ def test_many_threads_leave_no_scope_behind() -> None:
 def test_every_knob_that_affects_codegen_changes_the_key_and_no_other_does() -> None:
     base = codegen_key()
     units = "tensor_cores='auto';tf32=False"
-    assert base == f"optimize=True;bf16_dot=True;{units};beam=0;tuned=True"
+    assert base == f"optimize=True;machine='host';bf16_dot=True;{units};beam=0;tuned=True"
     for knob in all_knobs():
         text, value = GOOD[knob.name]
         assert value != knob.default

@@ -33,6 +33,8 @@ FLOAT_PARTS = {
 class LLVMValues:
     """Lines of a function, and what writes values into them."""
 
+    has_fma = True  # of the processor
+
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[UOp, str] = {}
@@ -161,6 +163,8 @@ class LLVMValues:
             test = type_name(node.src[0].dtype)
             return self._emit(f"select {test} {values[0]}, {kind} {values[1]}, {kind} {values[2]}")
         if op == O.FMA:
+            if not self.has_fma and dtype.scalar is dt.float32:
+                return self._fma_in_doubles(dtype, values)
             name = f"llvm.fma.{suffix(dtype)}"
             return self._emit(self._call(name, kind, [(kind, v) for v in values]))
         if op == O.NEG:
@@ -196,6 +200,15 @@ class LLVMValues:
                 word = ("u" if unsigned else "s") + ("div" if op == O.IDIV else "rem")
                 return self._emit(f"{word} {kind} {values[0]}, {values[1]}")
         raise CompileError(f"no LLVM form for {O.NAMES[op]} on {dtype!r} with arg {node.arg!r}")
+
+    def _fma_in_doubles(self, dtype: DType, values: list[str]) -> str:
+        """Products of float32 are exact in float64, so the sum is off by a billionth of a rounding;
+        the alternative is a call per lane."""
+        kind, wide = type_name(dtype), type_name(dt.float64.vec(dtype.lanes))
+        a, b, c = [self._emit(f"fpext {kind} {value} to {wide}") for value in values]
+        product = self._emit(f"fmul {wide} {a}, {b}")
+        total = self._emit(f"fadd {wide} {product}, {c}")
+        return self._emit(f"fptrunc {wide} {total} to {kind}")
 
     def _extreme(self, op: int, dtype: DType, values: list[str]) -> str:
         kind = type_name(dtype)

@@ -23,7 +23,7 @@ from svod.base.timing import span
 from svod.codegen.pipeline import KernelCode, generate
 from svod.codegen.render.llvm import module
 from svod.device.cpu.elf import ObjectFormatError, ObjectImage
-from svod.device.cpu.host import cpu_identity, host_machine
+from svod.device.cpu.host import Target, host_machine, target
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
@@ -38,7 +38,7 @@ counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from th
 class CpuProgram:
     """Machine code of one kernel; keeps its module loaded."""
 
-    __slots__ = ("_call", "_image", "address", "name")
+    __slots__ = ("_call", "_image", "address", "name", "target")
     is_reentrant: ClassVar[bool] = True
 
     def __init__(self, name: str, address: int, image: object) -> None:
@@ -46,6 +46,7 @@ class CpuProgram:
         self.address = address
         self._image = image
         self._call = _signature()(address)
+        self.target = target()
 
     @property
     def object_code(self) -> bytes | None:
@@ -138,6 +139,7 @@ def object_for(source: str) -> bytes:
 
 def load_image(binary: bytes) -> Any:
     """Code in executable memory, with ``symbol(name)``."""
+    target().refuse_if_foreign()
     with span("load"):
         try:
             image = ObjectImage(binary)
@@ -162,13 +164,17 @@ def object_store() -> BlobStore | None:
     return BlobStore(cache_folder("objects"), knobs.object_cache_bytes)
 
 
-@cache
 def compiler_identity() -> str:
-    """Everything that shapes object code: LLVM, CPU features, our own format."""
+    """Everything that shapes object code: LLVM, the processor it is for, our own format."""
+    return _identity_for(target())
+
+
+@cache
+def _identity_for(wanted: Target) -> str:
     found = importlib.util.find_spec("llvmlite")
     if found is None or found.origin is None:
         raise CompileError("llvmlite is not installed: pip install llvmlite")
-    parts = [FORMAT, cpu_identity()]
+    parts = [FORMAT, wanted.identity()]
     folder = Path(found.origin).parent / "binding"
     for library in sorted(folder.glob("*llvmlite*")):
         stat = library.stat()
@@ -180,15 +186,20 @@ _llvm_lock = held_lock(COMPILER)
 
 
 @cache
-def _target_machine() -> Any:
+def _target_machine(wanted: Target) -> Any:
     import llvmlite.binding as llvm
 
     hold_llvm_at_fork()
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+    if wanted.triple():
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    triple = wanted.triple() or llvm.get_process_triple()
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=wanted.cpu or llvm.get_host_cpu_name(),
+        features=_features(wanted),
         opt=2,
         reloc="pic",
         codemodel="small",
@@ -205,12 +216,24 @@ def hold_llvm_at_fork() -> None:
         hold_at_fork(lock, LEAF)
 
 
+def _features(wanted: Target) -> str:
+    """All that LLVM knows, on or off: a name may stand for more than the processor has."""
+    import llvmlite.binding as llvm
+
+    known = llvm.get_host_cpu_features()
+    if wanted.features is None:
+        return "" if wanted.cpu else known.flatten()
+    names = sorted({*known, *wanted.features})
+    # A register of 64 bytes is not avoided where the optimiser has chosen one.
+    return ",".join(["-prefer-256-bit", *[f"{'+-'[n not in wanted.features]}{n}" for n in names]])
+
+
 def emit_object(source: str) -> bytes:
     """LLVM's code generation, after LLVM itself has checked the module."""
     import llvmlite.binding as llvm
 
     with _llvm_lock:
-        machine = _target_machine()
+        machine = _target_machine(target())
         try:
             parsed = llvm.parse_assembly(source)
             parsed.verify()
@@ -240,14 +263,14 @@ class _LinkedImage:
             .add_object_img(self._binary)
             .export_symbol(name)
             .add_current_process()
-            .link(_linker(), f"svod{_LinkedImage._count}")
+            .link(_linker(target()), f"svod{_LinkedImage._count}")
         )
         self._parts[name] = library
         return int(library[name])
 
 
 @cache
-def _linker() -> Any:
+def _linker(wanted: Target) -> Any:
     import llvmlite.binding as llvm
 
-    return llvm.create_lljit_compiler(_target_machine(), use_jit_link=True)
+    return llvm.create_lljit_compiler(_target_machine(wanted), use_jit_link=True)

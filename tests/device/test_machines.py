@@ -1,0 +1,236 @@
+"""What CPU kernels are compiled for: one description for the optimiser, LLVM, caches and plans."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import svod
+from svod import Tensor
+from svod.base.errors import ConfigError, CreateProgramError, PlanFormatError
+from svod.base.knobs import knobs
+from svod.codegen.render.llvm import LLVMRenderer
+from svod.device.cpu import compiler, features, host
+from svod.device.cpu.features import BASELINE, V2, V3, V4, decoded, host_features
+from svod.device.cpu.host import architecture, host_machine, machine_of, target, target_of
+from svod.optimize.machine import Machine
+from svod.runtime import portable
+from svod.runtime.caches import clear_kernel_cache, optimizer_machine
+from svod.runtime.chosen import tuning_identity
+from svod.runtime.load import load_plan
+
+on_x86 = pytest.mark.skipif(architecture() != "x86_64", reason="about x86-64 processors")
+KINDS = ("avx512", "avx2", "sse4", "generic")
+
+
+def runnable() -> list[str]:
+    """The machines whose code this processor runs."""
+    found = []
+    for name in KINDS:
+        wanted = target_of(name)
+        if wanted.architecture == architecture() and (wanted.features or set()) <= host_features():
+            found.append(name)
+    return found
+
+
+def attention(rows: int = 15, columns: int = 65) -> tuple[Tensor, np.ndarray]:
+    rng = np.random.default_rng(2)
+    q, k, v = [rng.standard_normal((2, n, 24)).astype("f4") for n in (rows, columns, columns)]
+    scores = q.astype("f8") @ k.transpose(0, 2, 1) / np.sqrt(24)
+    grown = np.exp(scores - scores.max(-1, keepdims=True))
+    found = Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v))
+    return found, grown / grown.sum(-1, keepdims=True) @ v
+
+
+# -- what a processor has --------------------------------------------------------------------------
+
+
+@on_x86
+def test_our_reading_of_the_processor_is_llvms() -> None:
+    import llvmlite.binding as llvm
+
+    theirs = llvm.get_host_cpu_features()
+    known = set(BASELINE).union(*[b.values() for r in features._BITS.values() for b in r.values()])
+    assert known <= set(theirs), "every name is one that LLVM knows"
+    assert {n for n in known if theirs[n]} == set(host_features()) & known
+
+
+FULL = {(0, 0): (13, 0, 0, 0), (0x80000000, 0): (0x80000008, 0, 0, 0)}
+
+
+def leaves(**changes: tuple[int, int, int, int]) -> dict[tuple[int, int], tuple[int, ...]]:
+    """A processor with every bit set."""
+    ones = (0xFFFFFFFF,) * 4
+    every = dict.fromkeys([(1, 0), (7, 0), (7, 1), (0x80000001, 0)], ones)
+    return {**FULL, **every}
+
+
+def read(table: dict[tuple[int, int], tuple[int, ...]], saved: int) -> frozenset[str]:
+    return decoded(lambda leaf, sub: table.get((leaf, sub), (0, 0, 0, 0)), lambda: saved)
+
+
+def test_registers_that_the_system_does_not_save_are_not_there() -> None:
+    everything = read(leaves(), 0xE7)
+    assert everything >= V4 and "avx512bf16" in everything
+    only_avx = read(leaves(), 0x7)
+    assert only_avx >= V3 and not any(n.startswith("avx512") for n in only_avx)
+    nothing = read(leaves(), 0x3)
+    assert nothing >= V2 and not {"avx", "avx2", "fma", "f16c"} & nothing
+
+
+def test_leaves_beyond_the_highest_are_not_read() -> None:
+    table = {**leaves(), (0, 0): (1, 0, 0, 0), (0x80000000, 0): (0x80000000, 0, 0, 0)}
+    old = read(table, 0xE7)
+    assert "sse4.2" in old and not {"avx2", "bmi", "lzcnt", "avx512f"} & old
+
+
+def test_facts_follow_the_features() -> None:
+    wide, middle, narrow = [machine_of(name) for name in ("avx512", "avx2", "sse4")]
+    assert [m.vector_bytes for m in (wide, middle, narrow)] == [64, 32, 16]
+    assert [m.registers for m in (wide, middle, narrow)] == [32, 16, 16]
+    assert [m.has_fma for m in (wide, middle, narrow)] == [True, True, False]
+    assert [m.has_masks for m in (wide, middle, narrow)] == [True, False, False]
+    assert not wide.dots and not middle.dots, "no processor of the kind must have them"
+    arm = machine_of("neon")
+    assert (arm.vector_bytes, arm.registers, arm.has_fma) == (16, 32, True)
+    assert wide.cores == narrow.cores == host_machine().cores
+
+
+def test_text_of_the_system_is_no_source_of_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulator or a sandbox may show the text of another processor."""
+    before = machine_of("host")
+    machine_of.cache_clear()
+    target_of.cache_clear()
+    monkeypatch.setattr(host, "system_line", lambda name: "avx512f avx512vl amx")
+    try:
+        assert machine_of("host") == before
+    finally:
+        machine_of.cache_clear()
+        target_of.cache_clear()
+
+
+@on_x86
+def test_code_keeps_to_what_the_processor_says_whatever_llvm_thinks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the features of an older processor no instruction of a newer one is generated."""
+    import llvmlite.binding as llvm
+
+    poor = host.Target("host", "x86_64", "", V2)
+    monkeypatch.setattr(compiler, "target", lambda: poor)
+    source = """define void @scale(ptr %p) {
+  %x = load <16 x float>, ptr %p, align 4
+  %y = fmul <16 x float> %x, %x
+  store <16 x float> %y, ptr %p, align 4
+  ret void
+}
+"""
+    text = compiler._target_machine(poor).emit_assembly(llvm.parse_assembly(source))
+    assert "mulps" in text and "vmulps" not in text and "%zmm" not in text
+
+
+# -- the knob --------------------------------------------------------------------------------------
+
+
+def test_the_knob_sets_the_optimiser_and_the_code_generator() -> None:
+    for name in KINDS:
+        with knobs.scope(MACHINE=name):
+            assert optimizer_machine("CPU") == machine_of(name)
+            assert target() is target_of(name)
+    with pytest.raises(ConfigError, match="SVOD_MACHINE='pentium' is not valid: use one of host"):
+        knobs.machine = "pentium"
+
+
+def test_stored_code_and_tuned_loops_belong_to_a_machine() -> None:
+    """SSE4 and the least x86-64 have the same facts and other instructions."""
+    keys, tuned = set(), set()
+    for name in ("host", *KINDS, "neon"):
+        with knobs.scope(MACHINE=name):
+            keys.add(compiler.compiler_identity())
+            tuned.add(tuning_identity(Machine()))
+    assert len(keys) == len(tuned) == 6
+
+
+@pytest.mark.parametrize("name", runnable())
+def test_attention_is_right_on_every_machine(name: str) -> None:
+    clear_kernel_cache()
+    with knobs.scope(MACHINE=name):
+        found, exact = attention()
+        np.testing.assert_allclose(found.numpy(), exact, rtol=2e-5, atol=2e-5)
+    clear_kernel_cache()
+
+
+@on_x86
+def test_functions_without_fused_multiply_adds_are_as_exact() -> None:
+    x = np.linspace(-20, 20, 4001, dtype=np.float32)
+    for name in ("exp", "sin", "tanh", "log1p"):
+        given = np.abs(x) if name == "log1p" else x
+        exact = getattr(np, name)(given.astype(np.float64))
+        with knobs.scope(MACHINE="sse4"):
+            found = getattr(Tensor(given), name)().numpy()
+        np.testing.assert_allclose(found, exact, rtol=4e-7, atol=1e-30)
+
+
+def test_a_multiply_add_without_the_instruction_is_no_call_per_lane() -> None:
+    with knobs.scope(MACHINE="sse4"):
+        source = "".join(k.source for k in (Tensor(np.ones(64, "f4")).exp()).prepare().kernels())
+    assert "llvm.fma" not in source and "fpext" in source
+    assert LLVMRenderer().has_fma
+
+
+def test_code_for_another_processor_can_be_made_but_not_run() -> None:
+    other = "neon" if architecture() == "x86_64" else "avx2"
+    with knobs.scope(MACHINE=other):
+        total = Tensor(np.ones((7, 9), np.float32)).sum(1)
+        message = f"SVOD_MACHINE={other} makes code that this processor cannot run"
+        with pytest.raises(CreateProgramError, match=message):
+            total.realize()
+        binary = compiler.emit_object("define void @nothing() {\n  ret void\n}\n")
+    machine = int.from_bytes(binary[18:20], "little")
+    assert machine == {"neon": 183, "avx2": 62}[other], "the ELF header names the processor"
+
+
+@on_x86
+def test_a_machine_with_more_than_this_processor_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "host_features", lambda: V2)
+    with (
+        knobs.scope(MACHINE="avx2"),
+        pytest.raises(CreateProgramError, match="it lacks avx, av"),
+    ):
+        (Tensor(np.ones(5, np.float32)) + 7).realize()
+
+
+# -- saved plans -----------------------------------------------------------------------------------
+
+
+@on_x86
+def test_a_plan_needs_what_it_was_compiled_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.svod"
+    x = Tensor(np.arange(6, dtype=np.float32)).realize()
+    clear_kernel_cache()
+    with knobs.scope(MACHINE="sse4"):
+        plan = svod.prepare(x * 3, inputs=[x])
+    plan.save(path)  # the machine of the moment does not matter
+    old = portable.Processor("x86_64", V2, "an old one")
+    monkeypatch.setattr("svod.runtime.load.this_processor", lambda: old)
+    load_plan(path)
+    oldest = portable.Processor("x86_64", BASELINE, "the oldest")
+    monkeypatch.setattr("svod.runtime.load.this_processor", lambda: oldest)
+    with pytest.raises(PlanFormatError, match=r"the oldest lacks \(.*sse4.2.*ssse3"):
+        load_plan(path)
+
+
+def test_facts_need_no_llvm() -> None:
+    code = (
+        "import sys; from svod.device.cpu.host import host_machine, target; host_machine(); "
+        "target().identity(); assert 'llvmlite' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
