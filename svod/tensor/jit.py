@@ -23,7 +23,7 @@ from svod.tensor.aliases import strides_of
 from svod.tensor.core import Core, default_device
 from svod.tensor.guard import guard_class, spelled
 from svod.tensor.prepared import Prepared, unbound_shape
-from svod.tensor.recorder import Recorder, parts_of
+from svod.tensor.recorder import Recorder
 from svod.tensor.trees import Form, flatten
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ class Jit:
         self.freeze = freeze
         self._known: dict[Any, tuple[Prepared, ...]] = {}  # by signature, the newest first
         self._lock = reset_rlock()
-        self._refresh = [part.refresh for part in parts_of(state) if hasattr(part, "refresh")]
         update_wrapper(self, function)
 
     @property
@@ -121,8 +120,7 @@ class Jit:
             found = self._prepared(signature, form, leaves)
         if found.shares_elements(leaves):
             return self.function(*args, **options)
-        for refresh in self._refresh:
-            refresh()
+        found.write_numbers()
         return found.run(leaves)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

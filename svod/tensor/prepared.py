@@ -74,6 +74,7 @@ class Prepared:
         self.facts: list[Facts] = []  # settings of modules and optimizers that the plan is made for
         self.assumed: list[tuple[ref[Tensor], ref[Tensor] | None]] = []  # leaves, gradients read
         self.left: list[tuple[ref[Tensor], Tensor | None]] = []  # leaves, gradients afterwards
+        self.numbered = -1  # how many changes of numbers there were when they were last written
         self.settled = -1  # how many changes of settings there were when they were last looked at
 
     @property
@@ -144,6 +145,14 @@ class Prepared:
             return False
         self.settled = count
         return True
+
+    def write_numbers(self) -> None:
+        """Learning rates that were changed since the last run reach the plan."""
+        count = settings.numbers[0]
+        if self.numbered != count:
+            for facts in self.facts:
+                facts.write_numbers()
+            self.numbered = count
 
     def is_lasting(self) -> bool:
         """Whether it may apply again: modules and optimizers have the same tensors."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 changes = [0]
+numbers = [0]  # counts new values of options that plans read as data, such as learning rates
 
 
 def changed() -> None:
@@ -20,14 +21,14 @@ def changed() -> None:
 
 
 class Table(dict[str, Any]):
-    """A dict whose changes are counted; keys in ``free`` may change without."""
+    """A dict whose changes are counted; those of keys in ``free`` are changes of numbers only."""
 
     __slots__ = ()
     free: frozenset[str] = frozenset()
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key not in self.free:
-            changes[0] += 1
+        count = numbers if key in self.free else changes
+        count[0] += 1
         super().__setitem__(key, value)
 
     def __delitem__(self, key: Any) -> None:
@@ -40,7 +41,17 @@ class Table(dict[str, Any]):
 
     def update(self, *args: Any, **more: Any) -> None:
         changes[0] += 1
+        numbers[0] += 1
         super().update(*args, **more)
+
+    def __ior__(self, other: Any) -> Any:
+        self.update(other)
+        return self
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            self[key] = default
+        return self[key]
 
     def clear(self) -> None:
         changes[0] += 1
@@ -90,6 +101,12 @@ class Facts:
             return not self.objects
         now = owner._plan_objects()
         return all(now.get(name) is known() for name, known in self.objects.items())
+
+    def write_numbers(self) -> None:
+        """Bring options that plans read as data there, where the object has such."""
+        write = getattr(self.owner(), "refresh", None)
+        if write is not None:
+            write()
 
     def hold(self) -> bool:
         """Whether the flags are what they were."""

@@ -272,3 +272,27 @@ def test_gradients_set_by_other_threads_while_recording_stay() -> None:
 
     svod.jit(f)(svod.ones(3))
     assert w.grad is set_by_other
+
+
+def test_a_learning_rate_reaches_the_plan_however_it_is_set():
+    weight = svod.nn.Parameter(svod.ones(2))
+    optimizer = svod.optim.SGD([weight], lr=1.0)
+
+    @svod.jit
+    def step():
+        optimizer.zero_grad()
+        weight.sum().backward()
+        optimizer.step()
+
+    group = optimizer.param_groups[0]
+    for change in (
+        lambda: None,
+        lambda: group.__setitem__("lr", 0.5),
+        lambda: group.update(lr=0.25),
+        lambda: group.__ior__({"lr": 0.125}),
+    ):
+        change()
+        before = weight.numpy()
+        step()
+        assert (before - weight.numpy()).tolist() == [group["lr"]] * 2
+    assert step.plans == 1
