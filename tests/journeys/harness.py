@@ -1,9 +1,9 @@
 """Programs as users write them, run once with torch and in several ways with Svod.
 
-A journey is a function ``journey(env)`` in a file of ``programs/``. It is written against the names
+A journey is a function ``journey(env)`` in a file of ``programs/``. It is written against names
 that torch and Svod share (``env.torch`` is one or the other) and gives numbers by name: losses on
-the way, predictions at the end. Data and first weights come from NumPy, so both begin alike. A model
-is made on the CPU and moved to ``env.device``; a step that a user would compile is wrapped in
+the way, predictions at the end. Data and first weights come from NumPy, so both begin alike. A
+model is made on the CPU and moved to ``env.device``; a step that a user would compile is wrapped in
 ``env.compile``, which is ``svod.jit`` in the way called "jit" and nothing otherwise.
 
 The results of torch are in ``recorded.json``; ``python -m tests.journeys.record`` writes it, and a

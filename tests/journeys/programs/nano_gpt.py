@@ -1,4 +1,4 @@
-"""A small GPT: tied embeddings, causal attention, AdamW with weight decay, then sampling greedily."""
+"""A small GPT: tied embeddings, causal attention, AdamW with decay, then greedy sampling."""
 
 from __future__ import annotations
 
