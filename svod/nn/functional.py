@@ -14,6 +14,7 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.tensor import ctc, distances, margins, noise, patches, resampling, unpooling
 from svod.tensor.core import spelled
 from svod.tensor.guard import guard
+from svod.tensor.sorting import counts_of
 from svod.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -193,10 +194,12 @@ def embedding(
     sparse: bool = False,
 ) -> Tensor:
     """Rows of a matrix at these indices; rows longer than max_norm are scaled down."""
-    if scale_grad_by_freq:
-        raise ShapeError("embedding: scale_grad_by_freq is not supported")
     table = weight if max_norm is None else weight.renorm(norm_type, 0, max_norm)
-    return input.embedding(table, padding_idx)
+    if not scale_grad_by_freq:
+        return input.embedding(table, padding_idx)
+    often = counts_of(input.ravel(), table.shape[0]).clamp(1).unsqueeze(1)
+    scaled = table / often.cast(table.dtype)  # for the gradient alone: the values stay
+    return input.embedding(table.detach() + (scaled - scaled.detach()), padding_idx)
 
 
 @spelled

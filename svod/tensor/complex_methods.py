@@ -306,6 +306,26 @@ class ComplexFolds(Core):
             else found
         )
 
+    def logaddexp(self: Tensor, other: Operand) -> Tensor:
+        """log(exp(self) + exp(other)); its angle is near that of the operand with more weight."""
+        a, b = complex_pair(self, other)
+        is_first = a.real >= b.real
+        large, small = select(is_first, a, b), select(is_first, b, a)
+        gap = select(small.real == float("-inf"), float("-inf"), small - large)
+        return large + gap.exp().log1p()
+
+    def logcumsumexp(self: Tensor, dim: int) -> Tensor:
+        """log of the sum of exp up to each place along an axis."""
+        axis = axis_of(dim, self.ndim)
+        if not self.ndim or 0 in self.shape:
+            return self
+        found, step = self.movedim(axis, -1), 1
+        while step < found.shape[-1]:
+            before = found[..., :-step].pad((step, 0), value=float("-inf"))
+            found = found.logaddexp(before).contiguous()
+            step *= 2
+        return found.movedim(-1, axis)
+
     def cumprod(self: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
         """The product up to each place along an axis."""
         x = self if dtype is None else self.cast(dtype)
@@ -334,6 +354,10 @@ class ComplexFolds(Core):
 
     def norm(self: Tensor, p: Scalar | str = 2, dim: Axis = None, keepdim: bool = False) -> Tensor:
         """The p-norm of the magnitudes over axes."""
+        if p == "nuc":
+            from svod.tensor.linalg import norm
+
+            return norm(self, "nuc", dim, keepdim)
         return self.abs().norm(p, dim, keepdim)
 
     def dist(self: Tensor, other: Tensor, p: float = 2) -> Tensor:

@@ -32,7 +32,9 @@ _ELEMENTS = (
     "masked_fill where diagonal_scatter select_scatter slice_scatter put "
     "channel_shuffle pixel_shuffle pixel_unshuffle fill_diagonal_ embedding fold tanhshrink "
     "softsign silu ldexp renorm normalize l1_loss mse_loss conv1d conv2d conv3d conv_transpose1d "
-    "conv_transpose2d conv_transpose3d bilinear"
+    "conv_transpose2d conv_transpose3d bilinear pairwise_distance triplet_margin_loss "
+    "triplet_margin_with_distance_loss nonzero_static normal_ uniform_ alpha_dropout "
+    "feature_alpha_dropout rms_norm logaddexp logcumsumexp"
 )
 _ARITHMETIC = (
     "add sub mul multiply subtract rsub neg negative positive square lerp addcmul eq ne "
@@ -66,5 +68,7 @@ _FUNCTIONS = (
 TAKES_COMPLEX: Final = frozenset(
     f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC} {_FORMULAS} {_FUNCTIONS}".split()
 )
-# all of whose functions take them
-MODULES: Final = ("svod.tensor.complex", "svod.tensor.fft", "svod.tensor.spectral")
+# all of whose functions take them, or hand them to functions that are guarded themselves
+MODULES: Final = (
+    "svod.tensor.complex", "svod.tensor.fft", "svod.tensor.spectral", "svod.nn.activations",
+)  # fmt: skip

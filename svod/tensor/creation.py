@@ -159,6 +159,8 @@ def linspace(
     """``num`` values at equal distances from start to stop."""
     count = integer(num, "num")
     for name, value in (("start", start), ("stop", stop)):
+        if isinstance(value, Core) and not value.ndim:
+            continue
         if not isinstance(value, (int, float, complex)):
             raise DTypeError(f"linspace: {name} must be a number, not {value!r:.60}")
     if count < 0:
@@ -171,15 +173,16 @@ def linspace(
     kind = dt.float32 if dtype is None else dtype_of(dtype)
     wide = kind if kind.kind == "f" and kind.bits >= 32 else dt.float64
     gaps = count - 1
-    step = (float(stop) - float(start)) / gaps if gaps > 0 else 0.0
+    first, last = [v.cast(wide) if isinstance(v, Core) else float(v) for v in (start, stop)]  # type: ignore[attr-defined]
+    step = (last - first) / gaps if gaps > 0 else 0.0
     line = wrap(B.iota(count, dt.int32), device_name(device))
     x = line.cast(wide)
     # From both ends, so that the last value is exactly stop.
-    rising = x * step + float(start)
+    rising = x * step + first
     if count > 1:
         from svod.tensor.elementwise import select
 
-        falling = (x - gaps) * step + float(stop)
+        falling = (x - gaps) * step + last
         rising = select(line * 2 < count, rising, falling)
     if kind.is_int:
         rising = rising.floor()
@@ -200,7 +203,7 @@ def _complex_line(
     kind = dt.complex64 if dtype is None else dtype_of(dtype)
     if kind.kind != "c":
         raise DTypeError(f"linspace from {start} to {stop} is complex, not {kind.name}")
-    first, last = complex(start), complex(stop)
+    first, last = [complex(v.item() if isinstance(v, Core) else v) for v in (start, stop)]  # type: ignore[attr-defined]
     ends = [(first.real, last.real), (first.imag, last.imag)]
     floats = dt.FLOATS_OF[kind]
     return joined(
@@ -222,7 +225,10 @@ def logspace(
     wide = dt.float64 if kind is not None and kind.kind in "biu" else kind
     if kind is not None and kind.kind == "f" and kind.bits < 32:
         wide = dt.float32
-        start, end = pack_const(start, kind), pack_const(end, kind)
+        start, end = [
+            v.cast(kind) if isinstance(v, Core) else pack_const(v, kind)  # type: ignore[attr-defined]
+            for v in (start, end)
+        ]
     found = float(base) ** linspace(start, end, steps, dtype=wide, device=device)
     return found if kind is None else found.cast(kind)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
 from svod.dtype.types import DType
@@ -183,7 +182,8 @@ def _running_extreme(x: Tensor, dim: int, op: int) -> Ordered:
     from svod.tensor.sorting import Ordered
 
     if x.dtype.kind == "b":
-        raise ShapeError("cummax and cummin take numbers, not bool")
+        values, places = _running_extreme(x.cast(dt.uint8), dim, op)
+        return Ordered(values.bool(), places)
     values = wrap(_along(x, x.uop, dim, op), x._device)
     if x.dtype.kind == "f" and x.ndim:
         values = _running_best(x, op, axis_of(dim, x.ndim))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from svod.base.errors import ShapeError
 from svod.dtype.promotion import promote
 from svod.ir import build as B
+from svod.tensor.complex import squares
 from svod.tensor.core import Core, float_node, wrap
 from svod.tensor.elementwise import select, widened
 
@@ -18,13 +19,13 @@ def vector_norm(x: Tensor, p: float, dim: int = -1, keepdim: bool = False) -> Te
     """The p-norm over an axis whose gradient is 0 where the norm is."""
     size = x.abs()
     if p == 0:
-        return (x != 0).cast(x.dtype).sum(dim, keepdim)
+        return (size != 0).cast(size.dtype).sum(dim, keepdim)
     if p == 1:
         return size.sum(dim, keepdim)
     if p == float("inf"):
         return size.amax(dim, keepdim)
     if p == 2:
-        total = (x * x).sum(dim, keepdim)
+        total = squares(x).sum(dim, keepdim)
         is_zero = total == 0
         return select(is_zero, 0.0, select(is_zero, 1.0, total).sqrt())
     grown = select(size == 0, 0.0, select(size == 0, 1.0, size) ** p).sum(dim, keepdim)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 _NUMBERS = (int, float, complex)
-_ON_BOOL = {O.ADD: O.OR, O.MUL: O.AND, O.MAX: O.OR, O.MIN: O.AND}
+ON_BOOL = {O.ADD: O.OR, O.MUL: O.AND, O.MAX: O.OR, O.MIN: O.AND}
 
 
 def arithmetic(op: int, a: Tensor, b: Any, swap: bool = False) -> Tensor:
@@ -38,7 +38,7 @@ def arithmetic(op: int, a: Tensor, b: Any, swap: bool = False) -> Tensor:
     if x.dtype is dt.bool_:
         if op == O.SUB:
             raise DTypeError("bool tensors cannot be subtracted: use ^ or logical_xor")
-        op = _ON_BOOL[op]
+        op = ON_BOOL[op]
     return wrap(B.binary(op, y, x) if swap else B.binary(op, x, y), device)
 
 

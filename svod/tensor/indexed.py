@@ -28,8 +28,9 @@ from svod.tensor.core import (
     tensor_of,
     wrap,
 )
-from svod.tensor.elementwise import arithmetic, select
+from svod.tensor.elementwise import ON_BOOL, arithmetic, select
 from svod.tensor.indexing import wrap_negative, write
+from svod.tensor.scalars import as_vectors
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -78,6 +79,8 @@ class Indexed(Core):
         axis = axis_of(dim, self.ndim)
         if not self.ndim:
             return wrap(B.broadcast_to(self.uop, node.shape), device)
+        if 0 in node.shape:  # of any rank, as in torch
+            return wrap(B.full(node.shape, 0, self.dtype), device)
         return wrap(B.gather(self.uop, _all_axes(self.uop, node, axis, "gather")), device)
 
     def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -95,6 +98,7 @@ class Indexed(Core):
         wide = [self.shape[axis] if i == axis else n for i, n in enumerate(common)]
         return self.expand(wide).gather(axis, index.expand(at))
 
+    @as_vectors
     def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
         """The slices of an axis that a vector of indices names."""
         node, device = _index_node(index, self)
@@ -181,6 +185,7 @@ class Indexed(Core):
 
     # -- writing -------------------------------------------------------------------------------
 
+    @as_vectors
     def scatter(
         self: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, reduce: str | None = None
     ) -> Tensor:
@@ -195,10 +200,12 @@ class Indexed(Core):
             raise ShapeError(f"scatter: reduce is 'add' or 'multiply', not {reduce!r}")
         return _scatter(self, dim, index, src, "set")
 
+    @as_vectors
     def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         """x with ``src`` added where ``index`` points along an axis."""
         return _scatter(self, dim, index, src, "add")
 
+    @as_vectors
     def scatter_reduce(
         self: Tensor,
         dim: int,
@@ -215,6 +222,7 @@ class Indexed(Core):
             return _scatter(self, axis, index, src, "add")
         return _scatter_fold(self, axis, index, tensor_of(src, self), reduce, include_self)
 
+    @as_vectors
     def index_add(
         self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Scalar = 1
     ) -> Tensor:
@@ -222,10 +230,12 @@ class Indexed(Core):
         values = source if alpha == 1 else source * alpha
         return _index_write(self, dim, index, values, "add")
 
+    @as_vectors
     def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """x with slices written at the places of a vector of indices."""
         return _index_write(self, dim, index, source, "set")
 
+    @as_vectors
     def index_fill(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
         """x with a number written at the places of a vector of indices."""
         return _index_write(self, dim, index, value, "set")
@@ -243,10 +253,11 @@ class Indexed(Core):
         _same_dtype(self, source, "masked_scatter")
         if mask.dtype is not dt.bool_:
             raise DTypeError(f"masked_scatter: a mask is bool, not {mask.dtype.name}")
-        where = mask.expand(self.shape)
+        shape = B.broadcast_shapes(self.shape, mask.shape)
+        where, x = mask.expand(shape), self.expand(shape)
         place = where.ravel().cast(dt.int64).cumsum(0) - 1
-        values = source.ravel()[place.clamp(0)].reshape(self.shape)
-        return select(where, values.cast(self.dtype), self)
+        values = source.ravel()[place.clamp(0)].reshape(shape)
+        return select(where, values, x)
 
 
 def _same_dtype(x: Tensor, source: Any, what: str) -> None:
@@ -320,8 +331,9 @@ def _scatter_fold(
     from svod.ir.reductions import identity
     from svod.tensor.reductions import fold
 
-    start = wrap(scalar_node(identity(op, x.dtype), x.dtype), device)
-    folded = wrap(fold(select(hit, wide_values, start).uop, op, (x.ndim,), False), device)
+    folding = ON_BOOL[op] if x.dtype is dt.bool_ else op
+    start = wrap(scalar_node(identity(folding, x.dtype), x.dtype), device)
+    folded = wrap(fold(select(hit, wide_values, start).uop, folding, (x.ndim,), False), device)
     count = hit.sum(-1)
     inside = x.shrink([(0, n) for n in lines])
     if include_self:

@@ -96,6 +96,8 @@ class Joining(Core):
         """Parts as np.array_split: a number of nearly equal parts, or the places to cut."""
         axis = real_axis(dim, self.shape, "tensor_split")
         total = self.shape[axis]
+        if isinstance(indices_or_sections, Core):  # read now: it says how many parts there are
+            indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
         if isinstance(indices_or_sections, Iterable):
             places = [integer(c, "a place to cut") for c in indices_or_sections]
             cuts = [min(max(c + total if c < 0 else c, 0), total) for c in places]

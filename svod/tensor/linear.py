@@ -30,7 +30,7 @@ from svod.tensor.core import (
 )
 from svod.tensor.elementwise import widened
 from svod.tensor.pieces import transpose
-from svod.tensor.reductions import fold
+from svod.tensor.reductions import fold, total
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -207,6 +207,11 @@ class Linear(Core):
             raise ShapeError(f"tensordot: dims is a count or two lists of axes, not {dims!r}")
         else:
             mine, theirs = axes_of(dims[0], len(x.shape)), axes_of(dims[1], len(y.shape))
+        for a, b in zip(mine, theirs, strict=False):  # axes of size 1 are summed first, as in torch
+            if x.shape[a] == 1 != y.shape[b]:
+                y = total(y, (b,), True, y.dtype)
+            elif y.shape[b] == 1 != x.shape[a]:
+                x = total(x, (a,), True, x.dtype)
         sizes = [x.shape[a] for a in mine]
         if sizes != [y.shape[a] for a in theirs]:
             raise ShapeError(f"tensordot of {x.shape} and {y.shape} over {mine} and {theirs}")

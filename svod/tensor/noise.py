@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from svod.base.errors import ShapeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.tensor.core import real_axis
 from svod.tensor.creation import arange
 from svod.tensor.elementwise import select
@@ -71,6 +71,8 @@ def dropout3d(
 
 def _alpha_dropped(x: Tensor, shape: Any, p: float, inplace: bool) -> Tensor:
     """Dropped elements become selu's lower limit; mean and variance stay."""
+    if x.dtype.kind == "c":
+        raise DTypeError(f"alpha dropout in training takes real numbers, not {x.dtype.name}")
     a = ((_ALPHA * _ALPHA * p + 1) * (1 - p)) ** -0.5 if p < 1 else 0.0
     kept = select(_kept(x, shape, p), x, _ALPHA)
     return _result(x, kept * a - p * a * _ALPHA, inplace)

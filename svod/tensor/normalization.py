@@ -10,6 +10,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
+from svod.dtype import types as dt
 from svod.dtype.convert import finfo
 from svod.ir import build as B
 from svod.tensor.attention import Call, attend
@@ -81,7 +82,8 @@ class Normalization(Core):
         """x / sqrt(mean(x**2) + eps) over the last axes, then scaled."""
         axes = _last_axes(self, normalized_shape)
         x = _wide(self)
-        small = finfo(self.dtype if self.dtype.kind == "f" else x.dtype).eps if eps is None else eps
+        kind = dt.FLOATS_OF.get(x.dtype, self.dtype if self.dtype.kind == "f" else x.dtype)
+        small = finfo(kind).eps if eps is None else eps
         return _affine(_narrow(x * ((x * x).mean(axes, True) + small).rsqrt(), self), weight, None)
 
     def batch_norm(

@@ -200,6 +200,8 @@ class Operators(Core):
         """log(exp(self) + exp(other))."""
         x, y, device = pair(self, other)
         a, b = wrap(float_node(x), device), wrap(float_node(y), device)
+        if a.dtype.is_complex:
+            return a.logaddexp(b)
         top = a.maximum(b)
         gap = select(a == b, 0.0, -(a - b).abs())  # equal infinities have no difference
         return top + gap.exp().log1p()

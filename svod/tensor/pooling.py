@@ -33,7 +33,7 @@ def _pool_sizes(
     if x.ndim not in (count + 1, count + 2):
         raise ShapeError(f"pooling over {count} axes of shape {x.shape}")
     sizes = numbers(kernel, count, "kernel_size")
-    strides = sizes if stride is None or stride == [] else numbers(stride, count, "stride")
+    strides = sizes if stride is None or stride in ([], ()) else numbers(stride, count, "stride")
     pads, dilations = numbers(padding, count, "padding"), numbers(dilation, count, "dilation")
     if min(sizes) < 1 or min(strides) < 1 or min(dilations) < 1:
         raise ShapeError(f"kernel {sizes}, stride {strides}, dilation {dilations}: at least 1")

@@ -362,7 +362,8 @@ class Random(Core):
     def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
         """In place: uniform numbers from a to b."""
         check_range(a, b)
-        return self.become(rand_like(self) * (b - a) + a)
+        start = a if self.dtype.kind != "c" else complex(a, a)  # each part is uniform
+        return self.become(rand_like(self) * (b - a) + start)
 
     def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
         """In place: normal numbers."""

@@ -225,6 +225,10 @@ class Reductions(Core):
         x = wrap(float_node(self.uop), self._device)
         if p in (2, "fro"):
             return _root((x * x).sum(dim, keepdim))
+        if p == "nuc":
+            from svod.tensor.linalg import norm
+
+            return norm(x, "nuc", dim, keepdim)
         if not isinstance(p, (int, float)):
             raise ShapeError(f"norm: p is a number, inf or 'fro', not {p!r}")
         size = x.abs()
@@ -286,7 +290,7 @@ def _amount(x: Tensor, op: int, dim: Axis, keepdim: bool) -> Tensor:
         raise AxisError(f"a maximum or minimum over axes {dim} of {node.shape} has no elements")
     if node.dtype.kind == "b":
         op = O.OR if op == O.MAX else O.AND
-        if 0 in node.shape:
+        if 0 in node.shape and dim is None:
             raise ShapeError(f"the maximum or minimum of shape {node.shape} has no elements")
     return wrap(fold(node, op, axes_of(dim, len(node.shape)), keepdim), x._device)
 

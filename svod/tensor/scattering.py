@@ -20,6 +20,7 @@ from svod.tensor.core import (
 )
 from svod.tensor.elementwise import select
 from svod.tensor.indexing import write
+from svod.tensor.scalars import as_vectors
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -108,6 +109,7 @@ class Scattering(Core):
         node = write(self.ravel(), (index.ravel(),), source.ravel(), mode)
         return wrap(node, self._device).reshape(self.shape)
 
+    @as_vectors
     def index_reduce(
         self: Tensor,
         dim: int,

@@ -18,7 +18,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
-from svod.tensor.core import Core, axis_of, integer, pair, real_axis, tensor_of, wrap
+from svod.tensor.core import Core, axis_of, integer, pair, tensor_of, wrap
 from svod.tensor.elementwise import select
 from svod.tensor.pieces import slice_axis
 from svod.tensor.reductions import fold
@@ -165,7 +165,9 @@ class Sorting(Core):
 
     def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Ordered:
         """The k-th smallest element of an axis, counted from 1, and its position."""
-        axis = real_axis(dim, self.shape, "kthvalue")
+        axis = axis_of(dim, self.ndim)
+        if not self.ndim:
+            return Ordered(*[part.reshape(()) for part in self.reshape(1).kthvalue(k, 0)])
         if not 1 <= k <= self.shape[axis]:
             raise ShapeError(f"kthvalue: k is {k}, but the axis has {self.shape[axis]} elements")
         found = _ordered(self, axis, False, k).narrow(axis, k - 1, 1)
@@ -178,7 +180,9 @@ class Sorting(Core):
         """The lower median: of all elements, or of an axis together with its position."""
         if dim is None:
             return self.ravel().median(0).values
-        axis = real_axis(dim, self.shape, "median")
+        axis = axis_of(dim, self.ndim)
+        if not self.ndim:
+            return Ordered(*[part.reshape(()) for part in self.reshape(1).median(0)])
         middle = (self.shape[axis] + 1) // 2
         if self.dtype.kind != "f" or not middle:
             return self.kthvalue(middle, dim, keepdim)

@@ -47,7 +47,7 @@ def stft(
     """
     from svod.tensor import fft
 
-    is_complex = input.dtype.kind == "c"
+    is_complex = input.dtype.kind == "c" or (window is not None and window.dtype.kind == "c")
     if input.ndim not in (1, 2) or input.dtype.kind not in "fc":
         raise ShapeError(f"stft takes signals of 1 or 2 axes, not {_shown(input)}")
     if return_complex is None and not is_complex:
@@ -137,7 +137,7 @@ def _pieces(
         if wide == size:
             return _Pieces(size, hop, None)
         window = wrap(B.full((wide,), 1.0, _real_dtype(input)), input._device)
-    if window.dtype.kind != "f":
+    if window.dtype.kind not in "fc":
         raise DTypeError(f"{name}: a window holds floats, not {window.dtype.name}")
     if window.shape != (wide,):
         raise ShapeError(f"{name}: a window of shape {window.shape} for win_length={wide}")

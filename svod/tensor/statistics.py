@@ -423,6 +423,7 @@ def gradient(
     from svod.tensor.joining import concatenate
 
     axes = axes_of(dim, input.ndim)
+    spacing = 1 if spacing is None else spacing
     if edge_order not in (1, 2):
         raise ShapeError(f"gradient: edge_order is 1 or 2, not {edge_order}")
     gaps = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(axes)

@@ -126,8 +126,8 @@ def fractional_max_pool(
         spots = spots.reshape(shape)
         place = spots if place is None else place * n + spots
     outer = (batch, channels, *wanted, *kernel)
-    line = place.expand(outer).reshape(batch, channels, -1)
-    picked = x.reshape(batch, channels, -1).gather(-1, line)
+    line = place.expand(outer).reshape(batch, channels, prod(wanted) * prod(kernel))
+    picked = x.reshape(batch, channels, prod(space)).gather(-1, line)
     rows = picked.reshape(batch, channels, *wanted, prod(kernel))
     values, best = rows.max(-1)
     if not return_indices:
