@@ -135,9 +135,9 @@ def test_a_result_of_run_time_size_keeps_its_symbolic_shape():
 
 
 @pytest.mark.row("S104")
-def test_prepare_uses_what_the_environment_says():
-    def kernel():
-        (found,) = (Tensor(np.ones((64, 64), np.float32)).realize() * 104).prepare().kernels()
+def test_prepare_uses_what_the_environment_says(monkeypatch):
+    def kernel(number=104.0):
+        (found,) = (Tensor(np.ones((64, 64), np.float32)).realize() * number).prepare().kernels()
         return found
 
     assert kernel().choice[1] != "nobody"
@@ -147,6 +147,9 @@ def test_prepare_uses_what_the_environment_says():
         before = scheduling.schedules.info()
         kernel()
         assert scheduling.schedules.info() == before
+    monkeypatch.setattr(search, "searched_loops", raising(LookupError("a search")))
+    with knobs.scope(BEAM=2, TUNED=0), pytest.raises(LookupError, match="a search"):
+        kernel(104.125)
 
 
 @pytest.mark.row("S104")
