@@ -2,7 +2,8 @@
 
 A body is ``SINK(STORE(target, value), ...)``. A target is a device-less PARAM, or a view of one
 made of RESHAPE, PERMUTE, SHRINK and FLIP; a value is a tensor graph over such PARAMs. All values
-are computed before anything is written, so a kernel may read what it overwrites.
+are computed before anything is written, so a kernel may read what it overwrites. Sizes and places
+that variables decide are numbers by then: every run has a body in which the variables are given.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from svod.base.errors import DTypeError, ExecutionError, GraphError, ShapeError
 from svod.device.buffer import Buffer, Storage
 from svod.device.device import Size3, Toolchain
 from svod.device.launch import check_bounds
-from svod.device.spec import DEFAULT_NAME, CompiledSpec, ProgramSpec, derive_metadata
+from svod.device.spec import DEFAULT_NAME, CompiledSpec, ProgramSpec, Variable
 from svod.ir import ops as O
 from svod.ir.evaluate import evaluate
-from svod.ir.node import UOp
+from svod.ir.node import UOp, const, make
+from svod.schedule.cache import Cache
+from svod.schedule.sizes import SIZED, map_nodes, reachable, replace_in_size, variables_of
 
 Array = NDArray[Any]
+# Bodies in which variables have values.
+_bodies: Cache[tuple[UOp, tuple[int, ...]], UOp] = Cache("bodies of REF", lambda: 1024)
 
 
 class RefProgram:
@@ -38,7 +43,7 @@ class RefProgram:
         self.body = body
         self.name = name
         self._params = [n for n in nodes if n.op == O.PARAM and not n.src]
-        self._variables = [n for n in nodes if n.op == O.DEFINE_VAR]
+        self._variables = [n for n in reachable((body,)) if n.op == O.DEFINE_VAR]
         self.globals, self.outs, self.ins = argument_slots(body)
         names = sorted({n.arg.name for n in self._variables}) if var_names is None else var_names
         self.var_names = tuple(names)
@@ -78,12 +83,13 @@ class RefProgram:
 
     def _run(self, buffers: Mapping[int, Buffer], vals: Sequence[int]) -> None:
         leaves: dict[UOp, Any] = {p: _argument(p, buffers[p.arg.slot]) for p in self._params}
-        leaves.update(self._variable_values(vals))
-        stores = [(target, evaluate(value, leaves)) for target, value in _stores(self.body)]
+        body = self._with_values(vals) if self._variables else self.body
+        stores = [(target, evaluate(value, leaves)) for target, value in _stores(body)]
         for target, value in stores:
             _write(target, value, leaves)
 
-    def _variable_values(self, vals: Sequence[int]) -> dict[UOp, Any]:
+    def _with_values(self, vals: Sequence[int]) -> UOp:
+        """The body in which variables have these values, also in shapes and as places."""
         if len(vals) < len(self.var_names):
             raise ExecutionError(
                 f"kernel {self.name} has {len(self.var_names)} var names but only "
@@ -92,10 +98,29 @@ class RefProgram:
         by_name = dict(zip(self.var_names, vals, strict=False))
         for node in self._variables:
             check_bounds(node.arg.name, by_name[node.arg.name], node.arg.lo, node.arg.hi)
-        return {n: np.asarray(by_name[n.arg.name], np.int64) for n in self._variables}
+        key = tuple([by_name[node.arg.name] for node in self._variables])
+        found = _bodies.get((self.body, key))
+        if found is None:
+            given = {n: const(v, n.dtype) for n, v in zip(self._variables, key, strict=True)}
+            found = _bodies.insert((self.body, key), _given(self.body, given))
+        return found
 
     def __repr__(self) -> str:
         return f"RefProgram({self.name}, outs={self.outs}, ins={self.ins})"
+
+
+def _given(body: UOp, values: dict[UOp, UOp]) -> UOp:
+    done = dict(values)
+    for node in body.toposort():
+        if node in done:
+            continue
+        src = tuple([done[s] for s in node.src])
+        arg = node.arg
+        if node.op in SIZED:
+            arg = map_nodes(arg, lambda size: replace_in_size(size, values))
+        is_same = src == node.src and arg is node.arg
+        done[node] = node if is_same else make(node.op, node.dtype, src, arg)
+    return done[body]
 
 
 Slots = tuple[int, ...]
@@ -190,11 +215,12 @@ class RefRenderer:
         self.device = device
 
     def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
-        from svod.ir.text import dump
+        from svod.ir.text import tree
 
-        spec = ProgramSpec(name or DEFAULT_NAME, dump(ast), self.device, ast)
-        derived = derive_metadata(ast)
-        spec.vars, spec.var_names = list(derived.vars), list(derived.var_names)
+        spec = ProgramSpec(name or DEFAULT_NAME, tree(ast), self.device, ast)
+        found = sorted(variables_of(ast))
+        spec.vars = [Variable(v.name, v.lo, v.hi) for v in found]
+        spec.var_names = [v.name for v in found]
         spec.set_buffer_metadata(*argument_slots(ast))
         spec.buf_count = len(spec.globals)
         return spec

@@ -185,7 +185,7 @@ class Wiring:
                 self.stale.append(port)
             changed.append((port, fixed))
         if rest:
-            self.bind(rest)
+            self._bind_together(rest)
         for port, fixed in changed:
             start, end = port.start, port.end
             for rival in port.rivals:
@@ -220,21 +220,39 @@ class Wiring:
         return value.size != port.size and value.shape == shape
 
     def _bind_buffer(self, port: Port, value: object) -> None:
+        buffer = self._buffer_for(port, value)
+        self._check_range(port, buffer, {})
+        self._replace(port.index, buffer)
+
+    def _bind_together(self, values: Mapping[str, object]) -> None:
+        """Memory may change hands between ports: what counts is where all of them are then."""
+        found = {
+            self.ports[name]: self._buffer_for(self.ports[name], v) for name, v in values.items()
+        }
+        for port, buffer in found.items():
+            self._check_range(port, buffer, found)
+        for port, buffer in found.items():
+            self._replace(port.index, buffer)
+
+    def _buffer_for(self, port: Port, value: object) -> Buffer:
         if port.obstacle:
             raise ExecutionError(f"cannot bind {port.name!r}: {port.obstacle}")
         self.settle()
         device = self.buffers[port.index].device
         if port.is_symbolic and not isinstance(value, Buffer):
-            buffer = self._symbolic_buffer(port, as_array(port, value), device)
-        else:
-            buffer = buffer_for(port, value, device)
-        memory, start, end = memory_range(buffer.allocate())
+            return self._symbolic_buffer(port, as_array(port, value), device).allocate()
+        return buffer_for(port, value, device).allocate()
+
+    def _check_range(self, port: Port, buffer: Buffer, others: Mapping[Port, Buffer]) -> None:
+        """Refuse memory that another port or the plan itself uses; ``others`` are bound with it."""
+        memory, start, end = memory_range(buffer)
         for rival in port.rivals:
-            if memory == rival.memory and start < rival.end and rival.start < end:
+            there = others.get(rival)
+            found = (rival.memory, rival.start, rival.end) if there is None else memory_range(there)
+            if memory == found[0] and start < found[2] and found[1] < end:
                 raise clash(port, repr(rival.name))
         if self._fixed.meets(port.is_written, memory, start, end):
             raise clash(port, "an intermediate or a constant")
-        self._replace(port.index, buffer)
 
     def _symbolic_buffer(self, port: Port, array: Array, device: str) -> Buffer:
         """Memory of the largest size that starts with the array; sets the variables it implies."""

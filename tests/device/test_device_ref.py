@@ -138,7 +138,7 @@ def test_malformed_bodies_are_refused() -> None:
         RefProgram(sink(store(build.pad(param(0, (2,)), ((1, 1),)), value)))
     with pytest.raises(ShapeError, match=r"a value of shape \(4,\) into \(3,\)"):
         RefProgram(sink(store(param(0, (3,)), value)))
-    with pytest.raises(DTypeError, match="a value of f32 into f64"):
+    with pytest.raises(DTypeError, match="a value of float32 into float64"):
         RefProgram(sink(store(param(0, (4,), dt.float64), value)))
 
 
