@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any
 
 from svod.base.errors import ShapeError
-from svod.dtype import types as dt
 from svod.nn import init
+from svod.nn.heads import multi_head_attention_forward
 from svod.nn.layers import Linear, parameter
 from svod.nn.module import Module
-from svod.tensor.creation import ones
-from svod.tensor.elementwise import select
-from svod.tensor.joining import concatenate
 from svod.tensor.tensor import Tensor
 
 
@@ -70,83 +66,31 @@ class MultiheadAttention(Module):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """The attended values, and the weights unless they are not needed."""
-        if query.ndim == 2:
-            padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-            axis = 0 if self.batch_first else 1
-            found, weights = self.forward(
-                query.unsqueeze(axis), key.unsqueeze(axis), value.unsqueeze(axis), padding,
-                need_weights, attn_mask, average_attn_weights, is_causal,
-            )  # fmt: skip
-            return found.squeeze(axis), None if weights is None else weights.squeeze(0)
-        if not self.batch_first:
+        is_turned = self.batch_first and query.ndim == 3
+        if is_turned:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
-        q, k, v = self._heads(query, 0), self._heads(key, 1), self._heads(value, 2)
-        if is_causal and attn_mask is None:
-            attn_mask = ones(q.shape[2], k.shape[2], dtype=dt.bool_).triu(1)
-        mask = self._mask(q, k, key_padding_mask, attn_mask)
-        k, v, mask = self._extended(k, v, mask)
-        if need_weights:
-            scores = (q @ k.transpose(-2, -1)) * (1 / sqrt(q.shape[-1]))
-            scores = scores if mask is None else scores + mask
-            weights = scores.softmax(-1).dropout(self.dropout, self.training)
-            attended = weights @ v
-        else:
-            weights = None
-            attended = q.scaled_dot_product_attention(
-                k, v, mask, self.dropout if self.training else 0.0
-            )
-        batch, _, length, _ = attended.shape
-        joined = attended.transpose(1, 2).reshape(batch, length, self.embed_dim)
-        found = self.out_proj(joined)
-        found = found if self.batch_first else found.transpose(0, 1)
-        if weights is not None and average_attn_weights:
-            weights = weights.mean(1)
-        return found, weights
-
-    def _heads(self, x: Tensor, place: int) -> Tensor:
-        """One of query, key, value as (batch, head, length, width)."""
-        size = self.embed_dim
-        part = slice(place * size, (place + 1) * size)
-        name = "qkv"[place]
-        weight = (
-            self.in_proj_weight[part] if self.is_packed else getattr(self, f"{name}_proj_weight")
+        separate = () if self.is_packed else ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        found, weights = multi_head_attention_forward(
+            query,
+            key,
+            value,
+            self.embed_dim,
+            self.num_heads,
+            self.in_proj_weight if self.is_packed else None,
+            self.in_proj_bias,
+            self.bias_k,
+            self.bias_v,
+            self.add_zero_attn,
+            self.dropout,
+            self.out_proj.weight,
+            self.out_proj.bias,
+            training=self.training,
+            key_padding_mask=key_padding_mask,
+            need_weights=need_weights,
+            attn_mask=attn_mask,
+            use_separate_proj_weight=not self.is_packed,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+            **{name: getattr(self, name) for name in separate},
         )
-        bias = None if self.in_proj_bias is None else self.in_proj_bias[part]
-        found = x.linear(weight, bias)
-        batch, length, _ = found.shape
-        return found.reshape(batch, length, self.num_heads, -1).transpose(1, 2)
-
-    def _extended(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Any, Any, Any]:
-        """Keys and values with those that are learned, and a zero; all may look there."""
-        more = []
-        if self.bias_k is not None:
-            heads = (1, self.num_heads, 1, -1)
-            more.append((self.bias_k.reshape(heads), self.bias_v.reshape(heads)))
-        if self.add_zero_attn:
-            more.append((k[:, :, :1] * 0, v[:, :, :1] * 0))
-        for key, value in more:
-            k = concatenate([k, key.expand(k.shape[0], -1, -1, -1)], 2)
-            v = concatenate([v, value.expand(v.shape[0], -1, -1, -1)], 2)
-        if more and mask is not None:
-            mask = mask.pad((0, len(more)))
-        return k, v, mask
-
-    def _mask(
-        self, q: Tensor, k: Tensor, padding: Tensor | None, given: Tensor | None
-    ) -> Tensor | None:
-        """Both masks as numbers to add to the scores."""
-        mask = None
-        if given is not None:
-            mask = _added(given, q)
-            if mask.ndim == 3:
-                mask = mask.reshape(-1, self.num_heads, *mask.shape[1:])
-        if padding is not None:
-            more = _added(padding, q).reshape(q.shape[0], 1, 1, k.shape[2])
-            mask = more if mask is None else mask + more
-        return mask
-
-
-def _added(mask: Tensor, like: Tensor) -> Tensor:
-    if mask.dtype.kind != "b":
-        return mask
-    return select(mask, float("-inf"), 0.0).cast(like.dtype)
+        return found.transpose(0, 1) if is_turned else found, weights

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from svod.base.errors import DTypeError, ShapeError
+from svod.nn.heads import multi_head_attention_forward as multi_head_attention_forward
 from svod.tensor import ctc, distances, margins, noise, patches, resampling, unpooling
 from svod.tensor.core import spelled
 from svod.tensor.guard import guard
@@ -203,6 +204,36 @@ def embedding(
 
 
 @spelled
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """cross_entropy of a linear layer; ``options`` of chunks change nothing here."""
+    shape = linear_weight.shape
+    if len(shape) < 2 or input.ndim not in (1, 2) or shape[-1] != input.shape[-1]:
+        raise ShapeError(f"linear_cross_entropy: {input.shape} and {shape} do not fit together")
+    if len(shape) > 2 and input.ndim == 1:
+        raise ShapeError(f"linear_cross_entropy: weights {shape} need inputs with a batch axis")
+    if target.dtype.kind == "f" and ignore_index is not None:
+        raise ShapeError("linear_cross_entropy: ignore_index is for targets that are classes")
+    if linear_bias is not None and linear_bias.shape != shape[:-1]:
+        raise ShapeError(f"linear_cross_entropy: a bias {linear_bias.shape} for weights {shape}")
+    flat = linear_weight.reshape(-1, shape[-1])
+    found = input.linear(flat, None if linear_bias is None else linear_bias.ravel())
+    return found.reshape(*input.shape[:-1], *shape[:-1]).cross_entropy(
+        target, weight, -100 if ignore_index is None else ignore_index, reduction, label_smoothing
+    )
+
+
+@spelled
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -352,4 +383,4 @@ __all__ = sorted(
 )  # fmt: skip
 
 
-guard(globals())
+guard(globals(), ["multi_head_attention_forward"])
