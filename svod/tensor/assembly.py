@@ -326,17 +326,19 @@ class Assembly(Core):
         """The row-major elements under the shape of another tensor."""
         return self.resize(other.shape)
 
-    def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None) -> Tensor:
+    def new_empty_strided(self: Tensor, size: Any, stride: Any, **options: Any) -> Tensor:
         """A tensor of this dtype and device whose values nobody should rely on."""
-        return self.new_empty(size, dtype=dtype)
+        return self.new_zeros(size, **options)
 
-    def new_empty(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
+    def new_empty(self: Tensor, *size: Any, **options: Any) -> Tensor:
         """A tensor of this dtype and device whose values nobody should rely on."""
-        return self.new_zeros(*size, dtype=dtype)
+        return self.new_zeros(*size, **options)
 
-    def new_tensor(self: Tensor, data: Any, *, dtype: Any = None) -> Tensor:
-        """Data as a tensor of this dtype and device."""
-        return tensor_of(data, self).cast(dtype or self.dtype)
+    def new_tensor(
+        self: Tensor, data: Any, *, dtype: Any = None, device: str | None = None
+    ) -> Tensor:
+        """A copy of data as a tensor of this dtype and device unless told otherwise."""
+        return tensor_of(data, self).to(dtype=dtype or self.dtype, device=device, copy=True)
 
 
 def _even_split(x: Tensor, how: Any, axis: int) -> tuple[Tensor, ...]:

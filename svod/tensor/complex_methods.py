@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from math import inf, pi
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
+from svod.dtype.convert import dtype_of
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.tensor import complex_math as math
@@ -52,6 +54,16 @@ class ComplexElements(Core):
         return joined(x, -y)
 
     conj_physical = conj
+
+    def cast(self: Tensor, dtype: Any) -> Tensor:
+        """Converted to another dtype; a real one drops the imaginary part and warns."""
+        target = dtype_of(dtype)
+        if target.kind in "cb":
+            return self if target is self.dtype else wrap(B.cast(self.uop, target), self._device)
+        warn(f"a cast from {self.dtype.name} to {target.name} drops imaginary parts", stacklevel=4)
+        return self.real.cast(target)
+
+    astype = cast
 
     def resolve_conj(self: Tensor) -> Tensor:
         """x itself: conjugates are values here."""

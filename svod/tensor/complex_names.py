@@ -61,7 +61,8 @@ _FUNCTIONS = (
     "inv solve eigh eigvalsh eig eigvals svdvals pinv matrix_rank matrix_norm vector_norm lstsq "
     "multi_dot solve_triangular cond lu lu_ lu_factor lu_factor_ex lu_unpack lu_solve inv_ex "
     "solve_ex cholesky_ex geqrf householder_product ormqr svd_lowrank pca_lowrank tensorinv "
-    "tensorsolve vander triangular_solve alias_copy as_strided_scatter empty_strided "
+    "float double half bfloat16 int long short char byte softmax log_softmax softmin logsumexp cov "
+    "corrcoef tensorsolve vander triangular_solve alias_copy as_strided_scatter empty_strided "
     "empty_permuted new_empty_strided fill constant_pad_nd resize resize_as cfloat cdouble "
     "custom_function realize_batch prepare_batch jit decorate plan grad value_and_grad"
 )

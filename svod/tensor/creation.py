@@ -120,7 +120,7 @@ def _range_node(size: int, start: Scalar, step: Scalar, dtype: DType) -> UOp:
 
 
 def arange(
-    start: Scalar,
+    start: Scalar | None = None,
     stop: Scalar | None = None,
     step: Scalar = 1,
     *,
@@ -128,8 +128,8 @@ def arange(
     device: str | None = None,
 ) -> Tensor:
     """start, start + step, .. below stop: ``arange(5)``, ``arange(1, 2, 0.25)``."""
-    if stop is None:
-        start, stop = 0, start
+    if start is None or stop is None:
+        start, stop = 0, start if stop is None else stop
     for name, value in (("start", start), ("stop", stop), ("step", step)):
         if not isinstance(value, (int, float)):
             raise DTypeError(f"arange: {name} must be a number, not {value!r:.60}")
@@ -234,7 +234,7 @@ def logspace(
 
 
 def eye(
-    n: int, m: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
+    n: int, m: int | None = None, *, k: int = 0, dtype: Any = None, device: str | None = None
 ) -> Tensor:
     """A matrix with ones on the k-th diagonal: ``eye(3)``."""
     rows = integer(n, "rows")
@@ -293,14 +293,21 @@ class Creation(Core):
         """Ones with the shape, dtype and device of this tensor."""
         return ones_like(self, **options)
 
-    def new_full(self: Tensor, size: Any, fill_value: Scalar, *, dtype: Any = None) -> Tensor:
-        """One value everywhere, with the dtype and device of this tensor."""
-        return full(size, fill_value, dtype=dtype or self.dtype, device=self._device)
+    def new_full(
+        self: Tensor,
+        size: Any,
+        fill_value: Scalar,
+        *,
+        dtype: Any = None,
+        device: str | None = None,
+    ) -> Tensor:
+        """One value everywhere, with the dtype and device of this tensor unless told otherwise."""
+        return full(size, fill_value, dtype=dtype or self.dtype, device=device or self._device)
 
-    def new_zeros(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
-        """Zeros with the dtype and device of this tensor."""
-        return zeros(*size, dtype=dtype or self.dtype, device=self._device)
+    def new_zeros(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+        """Zeros with the dtype and device of this tensor unless told otherwise."""
+        return zeros(*size, dtype=dtype or self.dtype, device=device or self._device)
 
-    def new_ones(self: Tensor, *size: Any, dtype: Any = None) -> Tensor:
-        """Ones with the dtype and device of this tensor."""
-        return ones(*size, dtype=dtype or self.dtype, device=self._device)
+    def new_ones(self: Tensor, *size: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+        """Ones with the dtype and device of this tensor unless told otherwise."""
+        return ones(*size, dtype=dtype or self.dtype, device=device or self._device)

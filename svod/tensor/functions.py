@@ -7,10 +7,11 @@ torch's, the function is written out. Both spellings of axis keywords are accept
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from types import FunctionType
 from typing import Any
 
-from svod.base.errors import ShapeError
+from svod.base.errors import DTypeError, ShapeError
 from svod.dtype.convert import FloatInfo, IntegerInfo, dtype_of
 from svod.dtype.convert import finfo as _finfo
 from svod.dtype.convert import iinfo as _iinfo
@@ -41,7 +42,7 @@ from svod.tensor.creation import zeros as zeros
 from svod.tensor.creation import zeros_like as zeros_like
 from svod.tensor.custom import custom_function as custom_function
 from svod.tensor.elementwise import select as _select
-from svod.tensor.forwards import FORWARDS
+from svod.tensor.forwards import FORWARDS, forward
 from svod.tensor.host import import_dlpack
 from svod.tensor.jit import jit as jit
 from svod.tensor.joining import concatenate as _concatenate
@@ -103,7 +104,9 @@ def from_numpy(array: Any, /) -> Tensor:
 
 @spelled
 def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = None) -> Tensor:
-    """x converted to another dtype."""
+    """x converted to another dtype; complex numbers stay complex, as the standard says."""
+    if x.dtype.is_complex and dtype_of(dtype).kind in "iuf":
+        raise DTypeError(f"astype: {x.dtype.name} to {dtype_of(dtype).name}: take real or imag")
     return x.to(dtype=dtype_of(dtype), device=device)
 
 
@@ -157,8 +160,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 # -- signatures of the standard ----------------------------------------------------------------
 
 
-def where(condition: Any, x1: Any, x2: Any, /) -> Tensor:
-    """x1 where the condition holds, else x2."""
+def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
+    """x1 where the condition holds, else x2; of a condition alone, the places where it holds."""
+    if x1 is None and x2 is None:
+        return tensor_of(condition).nonzero(as_tuple=True)
     return _select(condition, x1, x2)
 
 
@@ -291,13 +296,43 @@ _HIDDEN = {  # what this file uses but does not offer
         "FloatInfo",
         "IntegerInfo",
         "FunctionType",
+        "DTypeError",
         "ShapeError",
         "axis_of",
         "dtype_of",
     ),
+    *("forward", "wraps"),
     *("import_dlpack", "real_axis", "shape_of", "spelled"),
     "tensor_of",
 }
+
+
+# Functions of the standard that torch has with another meaning, and what in a call says that
+# torch's is meant: one of these keywords, or so many arguments by position as the standard has not.
+_TORCH_FORMS = {
+    "max": ("dim keepdim other", 4),
+    "min": ("dim keepdim other", 4),
+    "sort": ("dim", 2),
+    "std": ("dim keepdim unbiased", 2),
+    "var": ("dim keepdim unbiased", 2),
+    "nonzero": ("as_tuple", 2),
+}
+
+
+def _either(name: str, standard: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's function where the call has torch's keywords, else the standard's."""
+    words, places = _TORCH_FORMS[name]
+    keywords, method = frozenset(words.split()), forward(name, name)
+
+    @wraps(standard)
+    def call(*args: Any, **options: Any) -> Any:
+        is_torch = len(args) >= places or not keywords.isdisjoint(options)
+        if is_torch or (places == 4 and len(args) == 2 and isinstance(args[1], Tensor)):
+            return method(*args, **options)
+        return standard(*args, **options)
+
+    call.is_public = True  # type: ignore[attr-defined]
+    return call
 
 
 def _public(value: Any) -> Any:
@@ -317,3 +352,4 @@ NAMESPACE: dict[str, Any] = {
     },
     **{name: _public(value) for name, value in STANDARD.items()},
 }
+NAMESPACE |= {name: _either(name, NAMESPACE[name]) for name in _TORCH_FORMS}

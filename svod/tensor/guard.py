@@ -31,10 +31,31 @@ _SPELLINGS = (
     ("dims", "axis"),
     ("axes", "dims"),
     ("axes", "dim"),
+    ("axis", "dims"),
+    ("repeats", "dims"),
+    ("repetitions", "dims"),
+    ("shape", "size"),
+    ("sizes", "size"),
+    ("stop", "end"),
+    ("num", "steps"),
 )
+_OPERANDS = (("input", "A", "tensors"), ("other", "B"))  # torch's names of the first arguments
+_WITHOUT_MEANING = {"non_blocking", "memory_format", "pin_memory"}  # torch's, about memory
+_CONVERSION_NAMES = (
+    "to cpu cuda clone contiguous copy_ type float double half bfloat16 long int short char byte "
+    "bool cfloat cdouble"
+)
+_CONSTRUCTOR_NAMES = (
+    "zeros ones empty full arange linspace logspace eye rand randn normal zeros_like ones_like "
+    "empty_like full_like rand_like randn_like scalar_tensor new_zeros new_ones new_full new_empty "
+    "new_tensor new_empty_strided empty_strided empty_permuted range"
+)
+_CONVERSIONS = frozenset(_CONVERSION_NAMES.split())
+_CONSTRUCTORS = frozenset(_CONSTRUCTOR_NAMES.split())
 _CAUSED = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, AssertionError)
 _API = ("svod.tensor", "svod.nn", "svod.dtype", "svod.ir.build", "svod.frontend")
 _API += ("svod.ir.node", "svod.ir.facts")
+_VARARGS, _OPTIONS = 4, 8  # flags of code
 _tensor_class: list[type] = []
 _complex_class: list[type] = []  # empty until there is a complex tensor
 
@@ -53,23 +74,43 @@ def spelled(function: F) -> F:
     """The function for the public: both spellings of axis keywords, and errors that name the
     argument when one has the wrong type."""
     code = function.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[: count + bool(code.co_flags & _VARARGS)]
+    rest = names[count] if len(names) > count else ""
     renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
 
     is_of_reals = _is_of_reals(function)
+    is_conversion = function.__name__ in _CONVERSIONS
+    is_constructor = function.__name__ in _CONSTRUCTORS and "requires_grad" not in names
+    is_plain = not code.co_flags & _OPTIONS  # those with **options pass keywords on
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_of_reals and _complex_class:
             _refuse_complex(function, args, kwargs)
-        if kwargs and renames:
+        wants_gradient = False
+        if kwargs:
             for other in renames.keys() & kwargs.keys():
                 own = renames[other]
                 if own in kwargs:
                     raise ArgumentError(f"{function.__name__}() got both {own}= and {other}=")
                 kwargs[own] = kwargs.pop(other)
+            if is_constructor:
+                wants_gradient = kwargs.pop("requires_grad", False)
+            if is_constructor or is_conversion:
+                for name in _WITHOUT_MEANING & kwargs.keys():
+                    del kwargs[name]
+            if is_plain and len(args) < 2:
+                for operands in _OPERANDS[len(args) :]:
+                    given = [n for n in operands if n in kwargs and n not in names]
+                    if not given:
+                        break
+                    args += (kwargs.pop(given[0]),)
+            if rest in kwargs:
+                args += (kwargs.pop(rest),)
         try:
-            return function(*args, **kwargs)
+            found = function(*args, **kwargs)
+            return found.requires_grad_() if wants_gradient else found
         except SvodError:
             raise
         except _CAUSED as error:

@@ -43,6 +43,11 @@ def _index_node(index: Any, like: Tensor) -> tuple[UOp, str | None]:
     return found.uop, common_device(like._device, found._device)
 
 
+def vector(value: Any) -> Any:
+    """A tensor without axes as one with a single element; anything else as it is."""
+    return value.unsqueeze(0) if isinstance(value, Core) and not value.ndim else value  # type: ignore[attr-defined]
+
+
 def _all_axes(x: UOp, index: UOp, axis: int, what: str) -> list[UOp]:
     """One index tensor per axis: the given one for ``axis``, positions for the others."""
     shape = index.shape
@@ -81,14 +86,19 @@ class Indexed(Core):
             return wrap(B.broadcast_to(self.uop, node.shape), device)
         if 0 in node.shape:  # of any rank, as in torch
             return wrap(B.full(node.shape, 0, self.dtype), device)
+        if self.ndim == 1 and not node.shape:
+            return self.gather(axis, vector(index)).reshape(())
         return wrap(B.gather(self.uop, _all_axes(self.uop, node, axis, "gather")), device)
 
     def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
         """Values picked along an axis; the other axes of the index broadcast."""
         if dim is None:
             return self.ravel().gather(0, tensor_of(indices, self).ravel())
-        axis = real_axis(dim, self.shape, "take_along_dim")
         index = tensor_of(indices, self)
+        if not self.ndim:
+            axis_of(dim, 0)
+            return self.unsqueeze(0).take_along_dim(vector(index), 0).reshape(index.shape)
+        axis = real_axis(dim, self.shape, "take_along_dim")
         if index.ndim != self.ndim:
             raise ShapeError(f"take_along_dim: shapes {self.shape} and {index.shape}")
         ones = [1 if i == axis else n for i, n in enumerate(index.shape)]
@@ -104,6 +114,9 @@ class Indexed(Core):
         node, device = _index_node(index, self)
         if len(node.shape) > 1:
             raise AxisError(f"index_select takes a vector of indices, not {node.shape}")
+        if not self.ndim:
+            axis_of(dim, 0)
+            return self.unsqueeze(0).index_select(0, index).reshape(())
         axis = real_axis(dim, self.shape, "index_select")
         node = wrap_negative(B.reshape(node, (index.numel(),)), self.shape[axis])
         first, back = _indexed_axis(self.uop, axis)
@@ -216,6 +229,13 @@ class Indexed(Core):
         include_self: bool = True,
     ) -> Tensor:
         """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
+        if self.ndim < 2:
+            index, src = vector(index), vector(src)
+        if not self.ndim:
+            line = vector(self).scatter_reduce(
+                axis_of(dim, 0), index, src, reduce, include_self=include_self
+            )
+            return line.reshape(())
         axis = real_axis(dim, self.shape, "scatter_reduce")
         _same_dtype(self, src, "scatter_reduce")
         if reduce == "sum" and include_self:
@@ -268,6 +288,10 @@ def _same_dtype(x: Tensor, source: Any, what: str) -> None:
 
 def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
     _same_dtype(x, src, "scatter")
+    if x.ndim < 2:
+        index, src = vector(index), vector(src)
+    if not x.ndim:
+        return _scatter(vector(x), axis_of(dim, 0), index, src, mode).reshape(())
     node, device = _index_node(index, x)
     axis = real_axis(dim, x.shape, "scatter")
     if isinstance(src, (int, float)):
@@ -285,7 +309,9 @@ def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
 
 def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Tensor:
     _same_dtype(x, source, "an indexed write")
-    node, device = _index_node(index, x)
+    if not x.ndim:
+        return _index_write(vector(x), axis_of(dim, 0), index, vector(source), mode).reshape(())
+    node, device = _index_node(vector(index), x)
     axis = real_axis(dim, x.shape, "an indexed write")
     if len(node.shape) != 1:
         raise ShapeError(f"a vector of indices is needed, not shape {node.shape}")

@@ -25,6 +25,8 @@ def concatenate(tensors: Sequence[Tensor], dim: int | None = 0) -> Tensor:
     if dim is None:
         tensors, dim = [t.ravel() for t in tensors], 0
     nodes, device = nodes_of(tensors)
+    # As in torch, vectors without elements may stand among tensors of any shape.
+    nodes = [n for n in nodes if n.shape != (0,)] or nodes
     shape = nodes[0].shape
     if not shape:
         raise ShapeError("cat needs at least 1 axis: use stack for scalars")

@@ -296,6 +296,8 @@ class Operators(Core):
         if rtol < 0 or atol < 0:
             raise ShapeError(f"isclose: tolerances are 0 or more, not rtol={rtol}, atol={atol}")
         b = tensor_of(other, self)
+        if self.dtype.kind == b.dtype.kind == "b":
+            return self == b
         near = (self == b) | (((self - b).abs() <= b.abs() * rtol + atol) & (self - b).isfinite())
         return near | (self.isnan() & b.isnan()) if equal_nan else near
 

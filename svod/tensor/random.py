@@ -262,16 +262,16 @@ def randint(
     return (number + first).cast(kind)
 
 
-def rand_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+def rand_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Uniform numbers with the shape, dtype and device of another tensor."""
     kind = x.dtype if x.dtype.kind in "fc" else dt.float32
-    return rand(x.shape, dtype=dtype or kind, device=x._device)
+    return rand(x.shape, dtype=dtype or kind, device=device or x._device)
 
 
-def randn_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+def randn_like(x: Tensor, *, dtype: Any = None, device: str | None = None) -> Tensor:
     """Normal numbers with the shape, dtype and device of another tensor."""
     kind = x.dtype if x.dtype.kind in "fc" else dt.float32
-    return randn(x.shape, dtype=dtype or kind, device=x._device)
+    return randn(x.shape, dtype=dtype or kind, device=device or x._device)
 
 
 def randint_like(input: Tensor, low: int, high: int | None = None, *, dtype: Any = None) -> Tensor:

@@ -270,7 +270,7 @@ def _moment(dim: Any, correction: float | None, unbiased: bool | None) -> tuple[
 
 def top_of(x: Tensor, dim: Axis) -> Tensor:
     """The largest element over axes, which stay; -inf where there is none, and no gradient."""
-    node = x.uop
+    node = x.real.uop  # of complex numbers, by their real parts
     axes = axes_of(dim, len(node.shape))
     if 0 in [node.shape[a] for a in axes]:
         shape = tuple([1 if i in axes else n for i, n in enumerate(node.shape)])

@@ -216,15 +216,22 @@ class Sorting(Core):
         return place
 
     def unique(
-        self: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+        self: Tensor,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
     ) -> Any:
-        """The distinct values, sorted; how many there are is read now."""
-        found = np.unique(self.numpy(), return_inverse=return_inverse, return_counts=return_counts)
+        """The distinct values, or slices of an axis, sorted; the tensor is read now."""
+        axis = None if dim is None else real_axis(dim, self.shape, "unique")
+        found = np.unique(
+            self.numpy(), return_inverse=return_inverse, return_counts=return_counts, axis=axis
+        )
         if not return_inverse and not return_counts:
             return tensor_of(found)
         parts = [tensor_of(np.asarray(f)) for f in found]
         if return_inverse:
-            parts[1] = parts[1].reshape(self.shape)
+            parts[1] = parts[1].reshape(self.shape if axis is None else (-1,))
         return tuple(parts)
 
     def bincount(self: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:

@@ -174,7 +174,7 @@ def roll(
     return tensor_of(x).roll(amount, dims if axis is None else axis)
 
 
-def tile(x: Tensor, repetitions: Any, /, *more: int) -> Tensor:
+def tile(x: Tensor, /, repetitions: Any, *more: int) -> Tensor:
     """Each axis repeated whole; missing counts are 1."""
     return tensor_of(x).tile(repetitions, *more)
 

@@ -11,6 +11,7 @@ import numpy as np
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
+from svod.tensor.complex import joined
 from svod.tensor.core import (
     Axis,
     Core,
@@ -245,14 +246,14 @@ class Statistics(Core):
             mean = x.mean(1, True)
             rest: Any = max(total - correction, 0.0)
             apart = x - mean
-            found = (apart @ apart.mT) / rest
+            found = (apart @ apart.mH) / rest
         else:
             total = weights.sum()
             mean = (x * weights).sum(1, True) / total
             scale = 1.0 if aweights is None else (weights * aweights).sum() / total
             rest = (total - scale * correction).clamp(0)
             apart = x - mean
-            found = (apart @ (apart * weights).mT) / rest
+            found = (apart @ (apart * weights).mH) / rest
         return found.squeeze() if found.numel() == 1 else found
 
     def corrcoef(self: Tensor) -> Tensor:
@@ -260,8 +261,11 @@ class Statistics(Core):
         c = self.cov()
         if not c.ndim:
             return c / c
-        scale = c.diagonal().sqrt()
-        return (c / scale.unsqueeze(1) / scale.unsqueeze(0)).clamp(-1, 1)
+        scale = c.diagonal().real.sqrt()
+        found = c / scale.unsqueeze(1) / scale.unsqueeze(0)
+        if not found.dtype.is_complex:
+            return found.clamp(-1, 1)
+        return joined(found.real.clamp(-1, 1), found.imag.clamp(-1, 1))
 
     def unique_consecutive(
         self: Tensor,

@@ -279,8 +279,19 @@ class Tensor(
 
     # -- place and dtype -----------------------------------------------------------------------
 
-    def to(self, *targets: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-        """Another dtype, another device, or both: ``x.to("CPU")``, ``x.to(svod.float16)``."""
+    def to(
+        self,
+        *targets: Any,
+        dtype: Any = None,
+        device: str | None = None,
+        copy: bool = False,
+    ) -> Tensor:
+        """Another dtype, another device, or both: ``x.to("CPU")``, ``x.to(svod.float16)``.
+
+        Where nothing changes it is the tensor itself unless a ``copy`` is asked for.
+        """
+        if copy:
+            return self.clone().to(*targets, dtype=dtype, device=device)
         for target in targets:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target._device
