@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from svod.tensor.functions import *  # noqa: F403
 
 newaxis = None
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 
 # Names from elsewhere, loaded when they are asked for: module, and what in it ("" for itself).
 _LAZY = {

@@ -248,7 +248,7 @@ def eye(
     return (row + offset == column).cast(kind)
 
 
-def meshgrid(*tensors: Any, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*tensors: Any, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinate grids of several vectors; "xy" exchanges the first two axes."""
     if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
         tensors = tuple(tensors[0])
@@ -264,8 +264,8 @@ def meshgrid(*tensors: Any, indexing: str = "xy") -> list[Tensor]:
         line = tuple([n if j == i else 1 for j, n in enumerate(sizes)])
         grids.append(t.reshape(line).expand(sizes))
     if indexing == "xy" and len(grids) > 1:
-        return [g.transpose(0, 1) for g in grids]
-    return grids
+        return tuple([g.transpose(0, 1) for g in grids])
+    return tuple(grids)
 
 
 class Creation(Core):

@@ -40,11 +40,12 @@ class NamespaceInfo:
         """The device of tensors that name none."""
         return default_device()
 
-    def devices(self) -> list[str]:
+    def devices(self) -> tuple[str, ...]:
         """The devices that can be used here."""
         from svod.device.registry import usable_devices
 
-        return [name for name in usable_devices() if name.partition(":")[0] in ("CPU", "CUDA")]
+        kinds = ("CPU", "CUDA")
+        return tuple([name for name in usable_devices() if name.partition(":")[0] in kinds])
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType | None]:
         """The dtypes of results when nothing else is said."""

@@ -161,3 +161,9 @@ TORCH_NAMES: dict[str, Callable[..., Any]] = {
     "unsafe_split": forward("unsafe_split", "split"),
     **{name: spelled(function) for name, function in _FUNCTIONS.items()},
 }
+
+for _name in (  # functions written above that torch has as methods too
+    *("as_strided_scatter", "geqrf", "hash_tensor", "lu", "lu_solve", "ormqr", "triangular_solve"),
+    *("unsafe_chunk", "unsafe_split"),
+):
+    setattr(Tensor, _name, TORCH_NAMES[_name])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,9 @@ class Case:
     args: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
     dtypes: tuple[str, ...] = WIDE
-    forms: str = ""  # of t (torch), m (method), f (functional), s (special); empty: all torch has
+    # of t (torch), m (method), f (functional), s (special), l (linalg), k (masked), w (windows);
+    # empty: those of the first four that torch has
+    forms: str = ""
     grad: bool = True  # compare gradients, in float64
     differences: bool = True  # and check them by finite differences
     tolerance: float = 1.0  # a factor on the tolerances
@@ -167,9 +170,14 @@ class Library:
         if form == "m":
             found = getattr(args[0], case.name)
             return found(*args[1:], **options) if callable(found) else found
-        places = {"t": self.module, "f": self.functional, "s": self.module.special}
-        where = places[form]
+        where = self._space(form)
         return getattr(where, case.name)(*args, **options)
+
+    def _space(self, form: str) -> Any:
+        if form == "f":
+            return self.functional
+        paths = {"t": "", "s": "special", "l": "linalg", "k": "masked", "w": "signal windows"}
+        return reduce(getattr, paths[form].split(), self.module)
 
     def _filled(self, value: Any, rest: Iterator[Any]) -> Any:
         if isinstance(value, Data):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tests.torch import (  # noqa: F401
     table_elementwise,
+    table_extensions,
     table_functional,
     table_indexing,
     table_losses,

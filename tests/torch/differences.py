@@ -16,11 +16,11 @@ DTYPES: dict[tuple[str, str], str] = {
 
 # (name, form): why it is not offered
 LEFT_OUT: dict[tuple[str, str], str] = {
+    ("solve", "t"): "torch has taken it back: linalg.solve",
+    ("solve", "m"): "torch has taken it back: linalg.solve",
     ("embedding_bag", "t"): "what nn.functional.embedding_bag is built on; it gives four results",
     ("max_pool1d_with_indices", "t"): "nn.functional has it",
-    ("multi_head_attention_forward", "f"): "nn.MultiheadAttention does it",
     ("grouped_mm", "f"): "low-precision products of a GPU",
     ("scaled_mm", "f"): "low-precision products of a GPU",
     ("scaled_grouped_mm", "f"): "low-precision products of a GPU",
-    ("linear_cross_entropy", "f"): "linear and cross_entropy fuse by themselves",
 }
