@@ -30,7 +30,7 @@ from svod.tensor.core import (
 )
 from svod.tensor.elementwise import ON_BOOL, arithmetic, select
 from svod.tensor.indexing import wrap_negative, write
-from svod.tensor.scalars import as_vectors
+from svod.tensor.scalars import as_vectors, raised
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -41,11 +41,6 @@ def _index_node(index: Any, like: Tensor) -> tuple[UOp, str | None]:
     if not found.dtype.is_int:
         raise IndexKindError(f"an index must hold integers, not {found.dtype.name}")
     return found.uop, common_device(like._device, found._device)
-
-
-def vector(value: Any) -> Any:
-    """A tensor without axes as one with a single element; anything else as it is."""
-    return value.unsqueeze(0) if isinstance(value, Core) and not value.ndim else value  # type: ignore[attr-defined]
 
 
 def _all_axes(x: UOp, index: UOp, axis: int, what: str) -> list[UOp]:
@@ -87,7 +82,7 @@ class Indexed(Core):
         if 0 in node.shape:  # of any rank, as in torch
             return wrap(B.full(node.shape, 0, self.dtype), device)
         if self.ndim == 1 and not node.shape:
-            return self.gather(axis, vector(index)).reshape(())
+            return self.gather(axis, raised(index)).reshape(())
         return wrap(B.gather(self.uop, _all_axes(self.uop, node, axis, "gather")), device)
 
     def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
@@ -97,7 +92,7 @@ class Indexed(Core):
         index = tensor_of(indices, self)
         if not self.ndim:
             axis_of(dim, 0)
-            return self.unsqueeze(0).take_along_dim(vector(index), 0).reshape(index.shape)
+            return self.reshape(1).take_along_dim(raised(index), 0).reshape(index.shape)
         axis = real_axis(dim, self.shape, "take_along_dim")
         if index.ndim != self.ndim:
             raise ShapeError(f"take_along_dim: shapes {self.shape} and {index.shape}")
@@ -114,9 +109,6 @@ class Indexed(Core):
         node, device = _index_node(index, self)
         if len(node.shape) > 1:
             raise AxisError(f"index_select takes a vector of indices, not {node.shape}")
-        if not self.ndim:
-            axis_of(dim, 0)
-            return self.unsqueeze(0).index_select(0, index).reshape(())
         axis = real_axis(dim, self.shape, "index_select")
         node = wrap_negative(B.reshape(node, (index.numel(),)), self.shape[axis])
         first, back = _indexed_axis(self.uop, axis)
@@ -229,13 +221,6 @@ class Indexed(Core):
         include_self: bool = True,
     ) -> Tensor:
         """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
-        if self.ndim < 2:
-            index, src = vector(index), vector(src)
-        if not self.ndim:
-            line = vector(self).scatter_reduce(
-                axis_of(dim, 0), index, src, reduce, include_self=include_self
-            )
-            return line.reshape(())
         axis = real_axis(dim, self.shape, "scatter_reduce")
         _same_dtype(self, src, "scatter_reduce")
         if reduce == "sum" and include_self:
@@ -288,10 +273,8 @@ def _same_dtype(x: Tensor, source: Any, what: str) -> None:
 
 def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
     _same_dtype(x, src, "scatter")
-    if x.ndim < 2:
-        index, src = vector(index), vector(src)
-    if not x.ndim:
-        return _scatter(vector(x), axis_of(dim, 0), index, src, mode).reshape(())
+    if x.ndim == 1:
+        index, src = raised(index), raised(src)
     node, device = _index_node(index, x)
     axis = real_axis(dim, x.shape, "scatter")
     if isinstance(src, (int, float)):
@@ -309,9 +292,7 @@ def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
 
 def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Tensor:
     _same_dtype(x, source, "an indexed write")
-    if not x.ndim:
-        return _index_write(vector(x), axis_of(dim, 0), index, vector(source), mode).reshape(())
-    node, device = _index_node(vector(index), x)
+    node, device = _index_node(raised(index), x)
     axis = real_axis(dim, x.shape, "an indexed write")
     if len(node.shape) != 1:
         raise ShapeError(f"a vector of indices is needed, not shape {node.shape}")

@@ -20,12 +20,13 @@ def as_vectors(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
         if self.ndim:
             return method(self, dim, *args, **options)
         axis_of(dim, 0)
-        given = [_raised(a) for a in args]
-        named = {name: _raised(a) for name, a in options.items()}
+        given = [raised(a) for a in args]
+        named = {name: raised(a) for name, a in options.items()}
         return method(self.reshape(1), 0, *given, **named).reshape(())
 
     return call
 
 
-def _raised(value: Any) -> Any:
+def raised(value: Any) -> Any:
+    """A tensor without axes as a vector of one element; anything else as it is."""
     return value.reshape(1) if isinstance(value, Core) and not value.ndim else value  # type: ignore[attr-defined]

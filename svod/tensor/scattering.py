@@ -13,14 +13,12 @@ from svod.tensor.core import (
     IndexKindError,
     Scalar,
     axes_of,
-    axis_of,
     integer,
     real_axis,
     tensor_of,
     wrap,
 )
 from svod.tensor.elementwise import select
-from svod.tensor.indexed import vector
 from svod.tensor.indexing import write
 from svod.tensor.scalars import as_vectors
 
@@ -124,11 +122,6 @@ class Scattering(Core):
         """x with slices combined into the places of a vector of indices."""
         if reduce not in _REDUCED:
             raise ShapeError(f"index_reduce: {reduce!r} is not one of {', '.join(_REDUCED)}")
-        if not self.ndim:
-            line = vector(self).index_reduce(
-                axis_of(dim, 0), index, vector(source), reduce, include_self=include_self
-            )
-            return line.reshape(())
         axis = real_axis(dim, self.shape, "index_reduce")
         if index.ndim > 1 or index.numel() != source.shape[axis]:
             raise ShapeError(f"index_reduce: index {index.shape} for a source of {source.shape}")

@@ -223,7 +223,7 @@ class Sorting(Core):
         dim: int | None = None,
     ) -> Any:
         """The distinct values, or slices of an axis, sorted; the tensor is read now."""
-        axis = None if dim is None else real_axis(dim, self.shape, "unique")
+        axis = None if dim is None else axis_of(dim, self.ndim)
         found = np.unique(
             self.numpy(), return_inverse=return_inverse, return_counts=return_counts, axis=axis
         )
