@@ -144,7 +144,7 @@ def pairs(node: UOp, _: None) -> UOp:
     return B.floats_of(node)
 
 
-_STAY = frozenset({same, cut_off, stored})
+_STAY = frozenset({same, cut_off, stored, B.bitcast})
 _RULES: dict[Any, Callable[[Layout, Any], Layout | None]] = {
     B.reshape: elements.reshaped,
     B.permute: elements.permuted,

@@ -15,6 +15,7 @@ from svod.dtype.convert import dtype_of
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import const
+from svod.tensor.aliases import view
 from svod.tensor.core import Core, float_node, wrap
 from svod.tensor.elementwise import rounded, select, truth, widened
 
@@ -197,7 +198,7 @@ class Unary(Core):
         x = self.uop
         target = dtype_of(dtype)
         if x.dtype.bits == target.bits and x.dtype.kind != "b" and target.kind != "b":
-            return wrap(B.bitcast(x, target), self._device)
+            return view(self, (B.bitcast, target))
         raise DTypeError(
             f"bitcast keeps the width: {x.dtype.name} has {x.dtype.bits} bits, "
             f"{target.name} has {target.bits}"

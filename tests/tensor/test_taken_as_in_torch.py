@@ -159,3 +159,30 @@ def test_complex_windows_and_numbers():
     assert F.feature_alpha_dropout(x, 0.5, False).tolist() == [[1j]]
     with pytest.raises(TypeError, match="complex"):
         F.alpha_dropout(x, 0.5, True)
+
+
+def test_bits_read_as_another_dtype_are_a_view():
+    def bits() -> tuple[Tensor, Tensor]:
+        x = svod.tensor([1.0, 2.0, 3.0])
+        return x, x.bitcast("int32")
+
+    x, v = bits()
+    v.assign(svod.zeros(3, dtype="int32"))
+    assert x.tolist() == [0.0, 0.0, 0.0]
+    x, v = bits()
+    v[1:].fill_(0)
+    x.add_(1)
+    assert x.tolist() == [2.0, 1.0, 1.0]
+    assert v.bitcast("float32").tolist() == [2.0, 1.0, 1.0]
+
+    @svod.jit
+    def write(y: Tensor) -> Tensor:
+        y.bitcast("int32")[1:].fill_(0)
+        return y * 1
+
+    x, v = bits()
+    assert write(x).tolist() == x.tolist() == [1.0, 0.0, 0.0]
+    assert v.tolist() == [1065353216, 0, 0]
+    lazy = svod.ones(3) * 2
+    lazy.bitcast("int32")[0] = 0
+    assert lazy.tolist() == [0.0, 2.0, 2.0]
