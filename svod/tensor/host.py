@@ -379,6 +379,8 @@ class Host(Core):
     def __iter__(self: Tensor) -> Any:
         if not self.shape:
             raise DTypeError("iteration over a tensor without axes")
+        if not tracing.state.depth and not is_memory(self.uop):
+            self.realize()  # once, not for every row that is read
         return iter(self.unbind(0))
 
     def __contains__(self: Tensor, value: Any) -> bool:

@@ -201,7 +201,7 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         if elements(old.shape) != buffer.size:
             raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
         tensor._device = buffer.device
-        if old in mapping:
+        if old in mapping and registry.device_below(mapping[old]) == buffer.device:
             continue  # made alike
         base = bases.get(buffer.id)
         if base is None:
@@ -210,7 +210,8 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
         else:  # values that differ only in their gradients are computed once
             base = registry.twin_of(base, has_history=False)
         new = B.view_as(base, old.shape)
-        if _is_constant(old):  # the memory is this tensor's own: others may be written to as well
+        # The memory of a constant is this tensor's own: others may be written to as well.
+        if _is_constant(old) or old in mapping:
             tensor.uop = new
         else:
             mapping[old] = new

@@ -84,21 +84,52 @@ def replace_nodes(mapping: dict[UOp, UOp], owners: dict[UOp, Tensor] | None = No
     with _replacing:
         # What was made before a node cannot contain it.
         tensors = [t for t in live_tensors() if t.uop.sn >= oldest]
-        after = _substitute({t.uop for t in tensors}, mapping, oldest)
-        for t in tensors:
-            base = t.uop
-            while base not in owners and base.op in O.VIEWS:
-                base = base.src[0]
-            owner = owners.get(base)
-            if owner is not None and owner is not t and not _is_alias(t, owner):
-                t.uop = moved_to(t.uop, base, twin_of(mapping[base]))
-            else:
-                new = after.get(t.uop)
-                if new is None:
-                    continue
-                t.uop = new
-            if t._device is None:  # what has memory is somewhere
-                t._device = device_below(t.uop)
+        for here, found in _by_device(tensors, mapping):
+            _replace(here, found, owners, oldest)
+
+
+def _replace(
+    tensors: list[Tensor], mapping: dict[UOp, UOp], owners: dict[UOp, Tensor], oldest: int
+) -> None:
+    after = _substitute({t.uop for t in tensors}, mapping, oldest)
+    for t in tensors:
+        base = t.uop
+        while base not in owners and base.op in O.VIEWS:
+            base = base.src[0]
+        owner = owners.get(base)
+        is_others = owner is not None and owner is not t and not _is_alias(t, owner)
+        if is_others and base in mapping:
+            t.uop = moved_to(t.uop, base, twin_of(mapping[base]))
+        else:
+            new = after.get(t.uop)
+            if new is None:
+                continue
+            t.uop = new
+        if t._device is None:  # what has memory is somewhere
+            t._device = device_below(t.uop)
+
+
+def _by_device(
+    tensors: list[Tensor], mapping: dict[UOp, UOp]
+) -> list[tuple[list[Tensor], dict[UOp, UOp]]]:
+    """The tensors of each device, with what is replaced in them.
+
+    A value that reads no memory is computed wherever a tensor wants it: what one device made of it
+    is not put into tensors of another.
+    """
+    places = {t._device for t in tensors}
+    if len(places - {None}) < 2:
+        return [(tensors, mapping)]
+    made = {old: device_below(mapping[old]) for old in mapping if device_below(old) is None}
+    if not made:
+        return [(tensors, mapping)]
+    return [
+        (
+            [t for t in tensors if t._device == place],
+            {old: new for old, new in mapping.items() if place in (None, made.get(old, place))},
+        )
+        for place in places
+    ]
 
 
 def _is_alias(t: Tensor, owner: Tensor) -> bool:

@@ -29,7 +29,15 @@ from svod.tensor.aliases import cut_off, give, linked, others, refresh, stored, 
 from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
-from svod.tensor.core import become_complex, device_name, real_axis, set_class, tensor_of, wrap
+from svod.tensor.core import (
+    become_complex,
+    common_device,
+    device_name,
+    real_axis,
+    set_class,
+    tensor_of,
+    wrap,
+)
 from svod.tensor.creation import Creation
 from svod.tensor.cumulative import Cumulative
 from svod.tensor.display import describe, formatted
@@ -382,7 +390,7 @@ class Tensor(
 
     def copy_(self, source: Any) -> Tensor:
         """In place: the values of another tensor, broadcast and converted."""
-        value = tensor_of(source, self)
+        value = tensor_of(source, self).to(self._device)
         return self.become(value.cast(self.dtype).expand(self.shape))
 
     def fill_(self, value: Any) -> Tensor:
@@ -402,6 +410,7 @@ class Tensor(
             raise ShapeError(f"an in-place result of shape {node.shape} does not fit {self.shape}")
         if _RANK[node.dtype.kind] > _RANK[self.dtype.kind]:
             raise DTypeError(f"a {node.dtype.name} result does not fit a {self.dtype.name} tensor")
+        common_device(self._device, value._device)
         node = B.cast(node, self.dtype)
         if node is self.uop:
             return self
