@@ -47,6 +47,13 @@ class IndexingError(SvodError, IndexError):
     """An index that is out of range or of a kind that cannot index a tensor."""
 
 
+class IndexRangeError(IndexingError, RuntimeError):
+    """An index, a label or a class number that lies outside of its axis.
+
+    An IndexError as in NumPy, and a RuntimeError, which is what torch raises for many of them.
+    """
+
+
 class WriteError(SvodError, RuntimeError):
     """A write in place to what does not have elements of its own, each at one position."""
 

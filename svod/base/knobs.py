@@ -227,6 +227,11 @@ class Knobs:
         True,
         "Compile a kernel whose chosen loops fail with plainer ones; 0 makes the failure an error.",
     )
+    check_indices = _flag(
+        True,
+        "Raise IndexError where an index tensor, a label or a class number is out of range; with 0 "
+        "such an index reads 0 and writes nothing. Recorded functions keep what held at recording.",
+    )
     verify = _flag(False, "Check the graph after every stage.")
     origins = _flag(
         True, "Remember which line of user code made each tensor, for kernels and errors."

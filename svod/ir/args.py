@@ -105,6 +105,15 @@ class CustomArg(NamedTuple):
     shape: tuple[int, ...]
 
 
+class IndexCheck(NamedTuple):
+    """The argument of a BITCAST to its own dtype: whole numbers that must lie inside an axis."""
+
+    what: str  # the public function that was given them
+    size: int  # of the axis; -1: a run-time size, which is the second source
+    takes_negative: bool  # those from -size on count from the end
+    ignored: int | None = None  # a number that stands for no index
+
+
 class TurnArg(NamedTuple):
     kind: str  # "turn": a BARRIER that opens for the threads of a warp whose place no other has
     reads: bool  # those with the same place go one after the other; else only the last one goes

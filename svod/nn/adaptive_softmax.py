@@ -11,6 +11,7 @@ from svod.nn.containers import ModuleList, Sequential
 from svod.nn.layers import Linear
 from svod.nn.module import Module
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import index_of
 from svod.tensor.joining import concatenate
 from svod.tensor.tensor import Tensor
 
@@ -67,6 +68,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         goal = target.unsqueeze(0) if single else target
         if x.shape[0] != goal.shape[0]:
             raise ShapeError(f"input {input.shape} with targets {target.shape}")
+        goal = index_of(goal, None, self.n_classes, "AdaptiveLogSoftmaxWithLoss")
         head = self.head(x).log_softmax(1)
         found = _at(head, goal.clamp(max=self.shortlist_size - 1))
         for i, (low, high) in enumerate(pairwise(self.cutoffs)):

@@ -170,6 +170,7 @@ def _made(
 ) -> list[CompiledKernel]:
     """The kernels of requests: known programs, and those that are missing compiled together."""
     choice = getattr(device.renderer, "choice_of", None)
+    compiler = f"{base_key(device.name)} {compiler}"  # NULL and REF run other programs than the CPU
     keys = [
         (program_key(r.program), compiler if choice is None else f"{compiler} {choice(body)}")
         for body, r in zip(bodies, requests, strict=True)

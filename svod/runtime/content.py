@@ -15,6 +15,7 @@ from math import prod
 
 from svod.device.buffer import Buffer
 from svod.ir import ops as O
+from svod.ir.guards import CHECK
 from svod.ir.node import UOp
 from svod.runtime.ops import (
     PreparedBufferView,
@@ -86,7 +87,8 @@ def mark_needed(
             write(target)
             continue
         if not isinstance(op, PreparedKernel):
-            for place in op.buffer_indices:  # nobody knows what it does with them
+            places = op.buffer_indices[1:] if op.kind == CHECK else op.buffer_indices
+            for place in places:  # nobody knows what it does with them
                 read(place)
             continue
         whole = _overwritten(op, buffers)

@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import byref
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -25,10 +25,18 @@ from svod.device.cuda.driver import Context, KernelNodeParams, MemcpyParams
 from svod.device.cuda.driver import context as context_of
 from svod.device.cuda.maps import MapMemory
 from svod.device.names import base_key, device_number
+from svod.ir.guards import CHECK
+from svod.runtime.cuda_checks import DeviceChecks
 from svod.runtime.executor import check_view, kernel_accesses, launch_dims, memory_range, run_op
 from svod.runtime.flat import FlatPlan
 from svod.runtime.native import Stamps
-from svod.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel, PreparedOp
+from svod.runtime.ops import (
+    PreparedBufferView,
+    PreparedCopy,
+    PreparedCustomFunction,
+    PreparedKernel,
+    PreparedOp,
+)
 from svod.runtime.order import Access
 from svod.runtime.profile import KernelProfile
 
@@ -76,6 +84,7 @@ class CudaPlan(FlatPlan):
     __slots__ = (
         "_all_nodes",
         "_applied",
+        "_kept_checks",
         "_last_profiles",
         "_memory",
         "_numbers",
@@ -92,6 +101,7 @@ class CudaPlan(FlatPlan):
         self._steps: list[_Segment | int] = []  # graphs, and the ops that are stops
         self._word_list: list[int] = []
         self._runs = 0
+        self._kept_checks: DeviceChecks | None = None
         self._last_profiles: list[KernelProfile] = []
         self.buffer_words = {}
         self.value_words = {}
@@ -135,6 +145,12 @@ class CudaPlan(FlatPlan):
     def add_stop(self, index: int, group: int = 0) -> None:
         self._steps.append(index)
         self.has_stops = True
+
+    def add_checks(
+        self, checks: Sequence[PreparedCustomFunction], buffers: Sequence[Buffer]
+    ) -> None:
+        """Keep the words of these checks after every run."""
+        self._kept_checks = DeviceChecks(self.context, checks, buffers)
 
     def freeze(self) -> CudaPlan:
         """Lay the words out; from now on only they change."""
@@ -183,6 +199,7 @@ class CudaPlan(FlatPlan):
         for step in self._steps:
             assert isinstance(step, _Segment)
             self._start(step)
+        self._keep_words()
         return 0
 
     def run_with_stops(
@@ -193,6 +210,7 @@ class CudaPlan(FlatPlan):
         self._settle()
         if stamps is not None:
             self._last_profiles = self._run_profiled(buffers, variables)
+            self._keep_words()
             return
         for step in self._steps:
             if isinstance(step, _Segment):
@@ -200,10 +218,15 @@ class CudaPlan(FlatPlan):
             else:
                 self._finish_for(step, buffers)
                 run_op(self._ops[step], buffers, variables)
+        self._keep_words()
 
     def profiles(self, stamps: Stamps) -> list[KernelProfile]:
         """What the last run with stamps took; the times are those of the GPU's events."""
         return self._last_profiles
+
+    def _keep_words(self) -> None:
+        if self._kept_checks is not None:
+            self._kept_checks.keep()
 
     def _finish_for(self, index: int, buffers: Sequence[Buffer]) -> None:
         """Host code that is not one of our copies must see finished work."""
@@ -377,9 +400,13 @@ def cuda_plan(
     (device,) = devices
     plan = CudaPlan(ops, context_of(device_number(device)))
     order = _Order()
+    checks = []
     for group in groups:
         for index in group:
             op = ops[index]
+            if _is_device_check(op, buffers, device):
+                checks.append(op)
+                continue
             node = _node_for(plan, op, index, buffers, device)
             if node is not None:
                 node.waits = order.add(node, _accesses(op, buffers))
@@ -387,7 +414,17 @@ def cuda_plan(
             elif not _is_settled_view(op, buffers):
                 plan.add_stop(index)
                 order = _Order()  # a new graph starts behind it
+    if checks:
+        plan.add_checks(checks, buffers)
     return plan.freeze()
+
+
+def _is_device_check(
+    op: PreparedOp, buffers: Sequence[Buffer], device: str
+) -> TypeGuard[PreparedCustomFunction]:
+    """Whether the word of a check is on the GPU, so that it is looked at later."""
+    is_check = isinstance(op, PreparedCustomFunction) and op.kind == CHECK
+    return is_check and all(buffers[place].device == device for place in op.buffer_indices)
 
 
 def _is_launch(kernel: PreparedKernel) -> bool:

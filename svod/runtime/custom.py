@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from svod.base.errors import ConfigError, UnsupportedError
 from svod.base.locks import held_lock
 from svod.device.buffer import Buffer
+from svod.ir.guards import CHECK
 
 ENC_DEC = "EncDec"  # media encoding and decoding: a kind of the IR that has no implementation here
 KNOWN_KINDS = (ENC_DEC,)
@@ -115,6 +116,10 @@ def run_custom_function(
 
 def _built_in(kind: str) -> CustomFunction | None:
     """The implementation of a kind that Svod brings, loaded when a plan first calls it."""
+    if kind == CHECK:
+        from svod.runtime.index_checks import look_at_indices
+
+        return CustomFunction(kind, look_at_indices)
     if not kind.startswith("linalg."):
         return None
     from svod.runtime import host_linalg

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from svod.ir import ops as O
+from svod.ir.guards import CHECK
 from svod.ir.node import UOp
 
 RUNTIME_EFFECTS = frozenset({O.COPY, O.BUFFER_VIEW, O.CUSTOM_FUNCTION})
@@ -15,8 +16,16 @@ def effect_of(body: UOp) -> UOp:
     return body
 
 
+def is_check(body: UOp) -> bool:
+    """Whether a body looks at a word that says whether indices were in range."""
+    effect = effect_of(body)
+    return effect.op == O.CUSTOM_FUNCTION and effect.arg.kind == CHECK
+
+
 def written_slots(effect: UOp) -> frozenset[int]:
     """The argument positions a call writes; a custom function may write all of its arguments."""
+    if is_check(effect):
+        return frozenset({0})
     if effect.op == O.CUSTOM_FUNCTION:
         return frozenset(range(len(effect.src) + 1))
     if effect.op != O.SINK:

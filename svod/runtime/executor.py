@@ -17,13 +17,13 @@ from itertools import count
 from time import perf_counter_ns
 from typing import TypeVar
 
-from svod.base.errors import ExecutionError, SvodError, UnsupportedError
+from svod.base.errors import ExecutionError, IndexRangeError, SvodError, UnsupportedError
 from svod.base.threads import thread_budget
 from svod.device.buffer import Buffer
 from svod.device.launch import LaunchDims, resolve_launch_dims
 from svod.device.names import HOST_KINDS, base_key
 from svod.runtime.custom import run_custom_function
-from svod.runtime.failures import OpError, RunErrors
+from svod.runtime.failures import OpError, RunErrors, with_line
 from svod.runtime.ops import (
     PreparedBufferView,
     PreparedCopy,
@@ -249,6 +249,8 @@ def run_custom(
         run_custom_function(custom.kind, custom.attrs, chosen, custom_values(custom, variables))
     except UnsupportedError:
         raise  # callers match on its kind
+    except IndexRangeError as error:
+        raise with_line(error, custom.origin) from None
     except Exception as error:
         raise OpError(
             f"Custom function op {custom.id} ({custom.kind}) failed: {error}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from svod.base.errors import ExecutionError
+from svod.base.errors import ExecutionError, IndexRangeError
 
 
 class OpError(ExecutionError):
@@ -18,3 +18,11 @@ class OpError(ExecutionError):
 
 class RunErrors(ExceptionGroup[Exception], ExecutionError):
     """Several kernels that ran side by side failed; `exceptions` holds all of the errors."""
+
+
+def with_line(error: IndexRangeError, line: tuple[str, int] | None) -> IndexRangeError:
+    """The error with the line of the user's code that it belongs to, where that is known."""
+    if line is None:
+        return error
+    file, number = line
+    return IndexRangeError(f"{error} ({file}, line {number})")

@@ -9,14 +9,16 @@ returns to Python for them and goes on after. Values and addresses are patched i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from svod.base.errors import SvodError
 from svod.device.buffer import Buffer
 from svod.device.names import HOST_KINDS, base_key
 from svod.ir import ops as O
+from svod.ir.guards import CHECK
 from svod.runtime.custom import CustomFunction, custom_function
-from svod.runtime.executor import check_view, custom_values, launch_dims, run_op
+from svod.runtime.executor import check_view, custom_values, launch_dims, run_custom, run_op
 from svod.runtime.native import Kind, RecordArray, Stamps, launcher
 from svod.runtime.native.layout import Record
 from svod.runtime.ops import (
@@ -32,6 +34,7 @@ from svod.runtime.profile import KernelProfile, LaneTime
 
 _RECORD_WORDS = Record.SIZE // 8
 _CORES_WORD = Record.CORES // 8
+WORD = 8  # bytes
 # Handing a kernel to another thread costs about half a microsecond: shorter ones stay.
 SMALL_BYTES, SMALL_FLOPS = 32 << 10, 64 << 10
 
@@ -40,8 +43,8 @@ class FlatPlan:
     """Records of a plan, and where each variable and each buffer is found in them."""
 
     __slots__ = (
-        "_by_record", "_names", "_ops", "_owners", "_places", "_symbolic", "buffer_words",
-        "has_stops", "records", "run", "value_words", "words",
+        "_by_record", "_checked", "_names", "_ops", "_owners", "_places", "_symbolic",
+        "buffer_words", "has_stops", "records", "run", "value_words", "words",
     )  # fmt: skip
 
     def __init__(self, ops: Sequence[PreparedOp]) -> None:
@@ -52,6 +55,7 @@ class FlatPlan:
         self._names: list[Sequence[str]] = []  # per record: variables, "" where fixed
         self._symbolic: list[tuple[int, PreparedKernel]] = []  # records whose size may change
         self._owners: list[object] = []  # what keeps native custom functions loaded
+        self._checked: dict[int, list[Buffer]] = {}  # by record: what a check looks at
         self.has_stops = False
 
     # -- building -------------------------------------------------------------------------------
@@ -92,6 +96,15 @@ class FlatPlan:
         names = ["" if n in custom.fixedvars else n for n in function.var_names]
         self._note(index, custom.buffer_indices, names)
 
+    def add_check(
+        self, index: int, custom: PreparedCustomFunction, buffers: Sequence[Buffer], group: int
+    ) -> None:
+        """Return to Python where the word of a check is not 0."""
+        place = custom.buffer_indices[1]
+        self.records.append(0, (buffers[place].address,), (), 1, Kind.TEST, group)
+        self._note(index, (place,), ())
+        self._checked[self.records.count - 1] = [buffers[p] for p in custom.buffer_indices]
+
     def add_stop(self, index: int, group: int) -> None:
         """Return to Python for an op."""
         self.records.append(0, (), (), 1, Kind.PYTHON, group)
@@ -120,6 +133,8 @@ class FlatPlan:
                     self.value_words.setdefault(name, []).append(word)
                 word += 1
         self.run: Callable[[], int] = partial(launcher().run, records)
+        if self._checked and not self.has_stops:
+            self.run = self._run_checked
         return self
 
     # -- changing values and addresses ----------------------------------------------------------
@@ -151,6 +166,18 @@ class FlatPlan:
         while at < records.count:
             run_op(self._ops[self._by_record[at]], buffers, variables)
             at = run(records, at + 1, stamps)
+
+    def _run_checked(self) -> int:
+        """Run, with Python only where a check stops the run."""
+        run, records = launcher().run, self.records
+        at = run(records)
+        while at < records.count:
+            op = self._ops[self._by_record[at]]
+            assert isinstance(op, PreparedCustomFunction), "there are no other stops"
+            held = self._checked[at]
+            run_custom(replace(op, buffer_indices=list(range(len(held)))), held, {})
+            at = run(records, at + 1)  # the clock stopped it, not the check
+        return at
 
     def kernel_of(self, record: int) -> PreparedKernel | None:
         """The kernel launch a record stands for, if it is one."""
@@ -216,6 +243,8 @@ def _add(flat: FlatPlan, op: PreparedOp, index: int, buffers: Sequence[Buffer], 
             flat.add_copy(index, op, buffers, group)
         else:
             flat.add_stop(index, group)
+    elif op.kind == CHECK and _is_host_check(op, buffers):
+        flat.add_check(index, op, buffers, group)
     else:
         function = _native_function(op, buffers)
         if function is not None:
@@ -257,6 +286,13 @@ def _is_host_copy(copy: PreparedCopy, buffers: Sequence[Buffer]) -> bool:
         return False
     target, source = (buffers[place] for place in copy.buffer_indices[:2])
     return _on_host(target, source) and target.nbytes == source.nbytes and not target.is_read_only
+
+
+def _is_host_check(check: PreparedCustomFunction, buffers: Sequence[Buffer]) -> bool:
+    places = check.buffer_indices
+    if len(places) < 2 or not all(0 <= place < len(buffers) for place in places):
+        return False
+    return _on_host(*[buffers[p] for p in places]) and buffers[places[1]].nbytes == WORD
 
 
 def _native_function(

@@ -157,6 +157,7 @@ class PreparedCustomFunction:
     dependencies: list[int] = field(default_factory=list)
     runtime_vars: tuple[RuntimeVar, ...] | None = None  # found in `attrs` where not given
     values: dict[str, int] = field(default_factory=dict)  # to start with; callers may change them
+    origin: tuple[str, int] | None = None  # file and line of the user's code it belongs to
 
     def __post_init__(self) -> None:
         if self.runtime_vars is None:

@@ -20,7 +20,7 @@ from svod.ir.node import UOp
 from svod.runtime.builder import ExecutionPlanBuilder
 from svod.runtime.caches import compiled_kernels
 from svod.runtime.config import PrepareConfig
-from svod.runtime.effects import RUNTIME_EFFECTS, effect_of
+from svod.runtime.effects import RUNTIME_EFFECTS, effect_of, is_check
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult, device_of
 from svod.runtime.memory import (
     MemoryItem,
@@ -149,6 +149,7 @@ def _share_memory(schedule: ScheduleResult, config: PrepareConfig) -> MemoryRepo
             MemoryItem(item.id, held, item.dependencies, item.written, waits, is_kernel, masked)
         )
     stay = [n for n in schedule.output_ids if n in schedule.buffers] + list(schedule.given)
+    stay += [n for i in items if is_check(i.body) for n in i.buffer_ids]  # looked at after a run
     plan = plan_memory(wanted, {schedule.buffers[n].id for n in stay}, config.memory)
     if plan.replacements:
         apply_reuse_dependencies(plan.dependencies, [i.instance_dependencies for i in items])

@@ -16,7 +16,8 @@ from typing import Any
 from svod.base.errors import VariableError
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import BufferRef, ParamArg
+from svod.ir.args import BufferRef, IndexCheck, ParamArg
+from svod.ir.guards import check_roots, is_check
 from svod.ir.node import UOp, make, serial, substitute, toposort
 from svod.schedule.sizes import SIZED, map_nodes, replace_in_size
 
@@ -27,7 +28,10 @@ _LEAVES = _FIXED | {O.BUFFER, O.BUFFER_VIEW, O.UNIQUE}
 
 @dataclass(frozen=True, slots=True)
 class Normalization:
-    """A normalised sink, and this call's nodes behind its placeholders."""
+    """A normalised sink, and this call's nodes behind its placeholders.
+
+    Its first roots are the checks of indices in the graph, then come those that were given.
+    """
 
     sink: UOp
     parameters: tuple[UOp, ...]  # by slot: a BUFFER, a BUFFER_VIEW or a BIND
@@ -35,6 +39,7 @@ class Normalization:
     uniques: tuple[UOp, ...] = ()  # by slot of the LUNIQUE that stands for it
     values: dict[str, int] = field(default_factory=dict)  # of bound variables
     origins: dict[int, Any] = field(default_factory=dict)  # user lines by number of node
+    checks: tuple[Any, ...] = ()  # user lines of the roots that are checks
 
 
 def normalize(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
@@ -45,7 +50,13 @@ def normalize(sink: UOp) -> tuple[UOp, tuple[UOp, ...]]:
 
 def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
     """The graph without identities and values; ``context`` is named where two values disagree."""
-    order, leaves = _walk(sink)
+    order, leaves, has_checks = _walk(sink)
+    lines: tuple[Any, ...] = ()
+    if has_checks:
+        found = check_roots(sink.src)
+        lines = tuple([line for _, line in found])
+        sink = make(O.SINK, dt.void, (*[root for root, _ in found], *sink.src))
+        order, leaves, _ = _walk(sink)
     changed: dict[UOp, UOp] = {}
     parameters: list[UOp] = []
     values: dict[str, int] = {}
@@ -79,14 +90,16 @@ def normalization(sink: UOp, context: str = CONTEXT) -> Normalization:
     if has_uniques:
         root, uniques = _without_uniques(root)
     ordered = tuple(sorted(buffers, key=serial))
-    return Normalization(root, tuple(parameters), ordered, uniques, values, _origins(changed))
+    return Normalization(
+        root, tuple(parameters), ordered, uniques, values, _origins(changed), lines
+    )
 
 
 def _origins(changed: dict[UOp, UOp]) -> dict[int, Any]:
     """This call's lines of user code; the normalised nodes carry only numbers to find them by."""
     found: dict[int, Any] = {}
     for node, new in changed.items():
-        if node.origin is not None:
+        if node.origin is not None and not is_check(node):
             found[new.sn] = node.origin
             if new.origin is None:
                 new.origin = new.sn
@@ -150,11 +163,13 @@ def is_placeholder(node: UOp) -> bool:
     return node.op == O.PARAM and bool(node.src)
 
 
-def _walk(sink: UOp) -> tuple[list[UOp], list[UOp]]:
-    """Every node once: those that may change, and the leaves that have an identity or a value.
+def _walk(sink: UOp) -> tuple[list[UOp], list[UOp], bool]:
+    """Every node once: those that may change, the leaves that have an identity or a value, and
+    whether there are marks of indices to check.
 
     The order depends on structure alone.
     """
+    has_checks = False
     seen = {sink}
     stack = [sink]
     order: list[UOp] = []
@@ -167,12 +182,15 @@ def _walk(sink: UOp) -> tuple[list[UOp], list[UOp]]:
                 leaves.append(node)
             continue
         order.append(node)
-        sources = node.src[:1] if op == O.BITCAST else node.src  # marks have more, for gradients
+        sources = node.src
+        if op == O.BITCAST:
+            sources = sources[:1]  # marks have more, for gradients
+            has_checks = has_checks or type(node.arg) is IndexCheck
         for s in reversed(sources):  # the first source comes off the stack first
             if s not in seen:
                 seen.add(s)
                 stack.append(s)
-    return order, leaves
+    return order, leaves, has_checks
 
 
 def _rebuild(
@@ -192,6 +210,9 @@ def _rebuild(
     for node in order:
         src, op, arg = node.src, node.op, node.arg
         if op == O.BITCAST:
+            if type(arg) is IndexCheck:
+                changed[node] = known(src[0], src[0])
+                continue
             arg, src = None, src[:1]  # what gradients think of it
         if len(src) == 1:
             first = src[0]

@@ -15,6 +15,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.guards import is_check, marked
 from svod.ir.node import UOp, make, toposort
 from svod.ir.scan import parameter
 from svod.tensor.gradient import is_hooked, is_mark, mark
@@ -60,7 +61,10 @@ class _Batch:
         if node in self.found or not any(s in self.found for s in node.src):
             return
         op = node.op
-        if op == O.BITCAST and node.dtype is node.src[0].dtype:
+        if is_check(node):
+            found = self.found.get(node.src[0], node.src[0])
+            self.found[node] = marked(found, node.arg, *node.src[1:])
+        elif op == O.BITCAST and node.dtype is node.src[0].dtype:
             self._add_mark(node)
         elif op in O.ELEMENTWISE:
             src = tuple([self.at(s, node.shape) for s in node.src])

@@ -131,7 +131,7 @@ def wrap(uop: UOp, device: str | None) -> Tensor:
         registry.collect(known)
     _changes[0] += 1
     if uop.origin is None and knobs.origins:
-        uop.origin = line = _user_line()
+        uop.origin = line = user_line()
         while uop.op in O.VIEWS and uop.src[0].origin is None:  # later merges may drop these
             uop = uop.src[0]
             uop.origin = line
@@ -148,7 +148,7 @@ def _beside_disk(uop: UOp, device: str) -> str:
 _ON_DISK = frozenset({O.BUFFER, O.BUFFER_VIEW, O.COPY, O.ASSIGN, O.AFTER})
 
 
-def _user_line() -> tuple[str, int] | None:
+def user_line() -> tuple[str, int] | None:
     """File and line of the first caller outside Svod."""
     frame = _frame(2)
     while frame is not None:

@@ -16,6 +16,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.tensor.core import integer, tensor_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import index_of
 from svod.tensor.joining import concatenate
 from svod.tensor.losses import reduce_loss
 from svod.tensor.scan import scan
@@ -57,7 +58,9 @@ def ctc_loss(
         raise ShapeError(f"ctc_loss: blank {blank} is outside of {classes} classes")
     times = _lengths(input_lengths, batch, steps, "input_lengths")
     labels, counts = _padded(targets, target_lengths, batch, single)
-    states, skips = _states(labels, blank)
+    line = wrap(B.iota(labels.shape[1], dt.int64), None)
+    known = select(line < counts.unsqueeze(1), labels, blank)  # what follows may be anything
+    states, skips = _states(index_of(known, scores, classes, "ctc_loss"), blank)
     emitted = scores.gather(2, states.unsqueeze(0).expand(steps, *states.shape))
     found = -_chance(emitted, skips, times, counts)
     impossible = found > -_NEVER / 2

@@ -14,11 +14,10 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, elements
 from svod.tensor.core import (
     AxisError,
     Core,
-    IndexKindError,
     Scalar,
     axis_of,
     common_device,
@@ -29,17 +28,18 @@ from svod.tensor.core import (
     wrap,
 )
 from svod.tensor.elementwise import ON_BOOL, arithmetic, select
-from svod.tensor.indexing import wrap_negative, write
+from svod.tensor.index_checks import checked, index_of
+from svod.tensor.indexing import Inside, read, wrap_negative, write
 from svod.tensor.scalars import as_vectors, raised
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 
-def _index_node(index: Any, like: Tensor) -> tuple[UOp, str | None]:
-    found = tensor_of(index, like)
-    if not found.dtype.is_int:
-        raise IndexKindError(f"an index must hold integers, not {found.dtype.name}")
+def _index_node(index: Any, like: Tensor, axis: int, what: str) -> tuple[UOp, str | None]:
+    """An index into an axis of a tensor, checked, and the device of both."""
+    size = like.shape[axis] if like.ndim else 1
+    found = index_of(index, like, size, what)
     return found.uop, common_device(like._device, found._device)
 
 
@@ -51,7 +51,7 @@ def _all_axes(x: UOp, index: UOp, axis: int, what: str) -> list[UOp]:
     found = []
     for i, (n, size) in enumerate(zip(shape, x.shape, strict=True)):
         if i == axis:
-            found.append(wrap_negative(index, size))
+            found.append(index)
             continue
         if n > size:
             raise ShapeError(f"{what}: index of shape {shape} exceeds {x.shape} on axis {i}")
@@ -75,8 +75,8 @@ class Indexed(Core):
 
     def gather(self: Tensor, dim: int, index: Tensor) -> Tensor:
         """``out[i][j] = x[index[i][j]][j]`` for dim 0, and so on; index has x's rank."""
-        node, device = _index_node(index, self)
         axis = axis_of(dim, self.ndim)
+        node, device = _index_node(index, self, axis, "gather")
         if not self.ndim:
             return wrap(B.broadcast_to(self.uop, node.shape), device)
         if 0 in node.shape:  # of any rank, as in torch
@@ -88,12 +88,16 @@ class Indexed(Core):
     def take_along_dim(self: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
         """Values picked along an axis; the other axes of the index broadcast."""
         if dim is None:
-            return self.ravel().gather(0, tensor_of(indices, self).ravel())
-        index = tensor_of(indices, self)
+            flat = index_of(indices, self, self.numel(), "take_along_dim", takes_negative=True)
+            return self.ravel()[Inside(_from_front(flat.ravel(), self.numel()))]
         if not self.ndim:
             axis_of(dim, 0)
+            index = tensor_of(indices, self)
             return self.reshape(1).take_along_dim(raised(index), 0).reshape(index.shape)
         axis = real_axis(dim, self.shape, "take_along_dim")
+        size = self.shape[axis]
+        index = index_of(indices, self, size, "take_along_dim", takes_negative=True)
+        index = _from_front(index, size)
         if index.ndim != self.ndim:
             raise ShapeError(f"take_along_dim: shapes {self.shape} and {index.shape}")
         ones = [1 if i == axis else n for i, n in enumerate(index.shape)]
@@ -101,16 +105,18 @@ class Indexed(Core):
         common = B.broadcast_shapes(tuple(ones), tuple(mine))
         at = [index.shape[axis] if i == axis else n for i, n in enumerate(common)]
         wide = [self.shape[axis] if i == axis else n for i, n in enumerate(common)]
-        return self.expand(wide).gather(axis, index.expand(at))
+        there = _all_axes(self.expand(wide).uop, index.expand(at).uop, axis, "take_along_dim")
+        device = common_device(self._device, index._device)
+        return wrap(B.gather(self.expand(wide).uop, there), device)
 
     @as_vectors
     def index_select(self: Tensor, dim: int, index: Tensor) -> Tensor:
         """The slices of an axis that a vector of indices names."""
-        node, device = _index_node(index, self)
+        axis = real_axis(dim, self.shape, "index_select")
+        node, device = _index_node(index, self, axis, "index_select")
         if len(node.shape) > 1:
             raise AxisError(f"index_select takes a vector of indices, not {node.shape}")
-        axis = real_axis(dim, self.shape, "index_select")
-        node = wrap_negative(B.reshape(node, (index.numel(),)), self.shape[axis])
+        node = B.reshape(node, (elements(node.shape),))
         first, back = _indexed_axis(self.uop, axis)
         return wrap(B.permute(B.gather(first, [node]), back), device)
 
@@ -119,10 +125,9 @@ class Indexed(Core):
         if dim is not None:
             found = tensor_of(indices, self)
             axis = real_axis(dim, self.shape, "take")
-            key = (*[slice(None)] * axis, found)
-            return self[key]
-        _index_node(indices, self)
-        return self.ravel()[tensor_of(indices, self)]
+            return read(self, (*[slice(None)] * axis, found), "take")
+        found = index_of(indices, self, self.numel(), "take", takes_negative=True)
+        return read(self.ravel(), Inside(_from_front(found, self.numel())))
 
     def masked_select(self: Tensor, mask: Tensor) -> Tensor:
         """The elements where the mask holds, as a vector; the mask is read now."""
@@ -157,7 +162,7 @@ class Indexed(Core):
             kind = dt.int32 if is_set.shape[0] < 1 << 31 else dt.int64
             order = is_set.cumsum(0, dtype=kind) - 1
             place = select(is_set, order, count)  # what is outside is dropped
-            rows = rows.scatter(0, place, line)
+            rows = wrap(B.scatter(rows.uop, line.uop, [place.uop], "set"), self._device)
         found = []
         rest = rows
         for n in reversed(self.shape):
@@ -171,12 +176,13 @@ class Indexed(Core):
         """Rows of ``weight`` at these indices; torch's functional.embedding."""
         if weight.ndim != 2:
             raise ShapeError(f"embedding needs a matrix of rows, not {weight.shape}")
-        if padding_idx is None:
-            return weight[self]
         rows = weight.shape[0]
+        at = Inside(index_of(self, weight, rows, "embedding"))
+        if padding_idx is None:
+            return read(weight, at)
         row = axis_of(padding_idx, rows)  # its gradient is 0
         is_row = wrap(B.reshape(B.iota(rows, dt.int64), (rows, 1)), None) == row
-        return select(is_row, weight.detach(), weight)[self]
+        return read(select(is_row, weight.detach(), weight), at)
 
     def one_hot(self: Tensor, num_classes: int = -1) -> Tensor:
         """A new last axis that is 1 at the index and 0 elsewhere."""
@@ -184,9 +190,12 @@ class Indexed(Core):
             raise DTypeError(f"one_hot takes integers, not {self.dtype.name}")
         count = integer(num_classes, "num_classes")
         if count < 0:
+            if not self.numel():
+                raise ShapeError("one_hot of no elements needs num_classes")
             count = int(self.amax().item()) + 1
+        places = index_of(self, None, count, "one_hot")
         classes = wrap(B.iota(count, self.dtype), None)
-        return (self.unsqueeze(-1) == classes).cast(dt.int64)
+        return (places.unsqueeze(-1) == classes).cast(dt.int64)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -196,19 +205,19 @@ class Indexed(Core):
     ) -> Tensor:
         """x with ``src`` written where ``index`` points along an axis; the last one wins."""
         if reduce in ("add", "sum"):
-            return _scatter(self, dim, index, src, "add")
+            return _scatter(self, dim, index, src, "add", "scatter")
         if reduce == "multiply":
             values = tensor_of(src, self)
             values = values if values.ndim else values.expand(index.shape)
             return self.scatter_reduce(dim, index, values, "prod")
         if reduce is not None:
             raise ShapeError(f"scatter: reduce is 'add' or 'multiply', not {reduce!r}")
-        return _scatter(self, dim, index, src, "set")
+        return _scatter(self, dim, index, src, "set", "scatter")
 
     @as_vectors
     def scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         """x with ``src`` added where ``index`` points along an axis."""
-        return _scatter(self, dim, index, src, "add")
+        return _scatter(self, dim, index, src, "add", "scatter_add")
 
     @as_vectors
     def scatter_reduce(
@@ -221,11 +230,8 @@ class Indexed(Core):
         include_self: bool = True,
     ) -> Tensor:
         """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
-        axis = real_axis(dim, self.shape, "scatter_reduce")
         _same_dtype(self, src, "scatter_reduce")
-        if reduce == "sum" and include_self:
-            return _scatter(self, axis, index, src, "add")
-        return _scatter_fold(self, axis, index, tensor_of(src, self), reduce, include_self)
+        return scatter_reduced(self, dim, index, src, reduce, include_self, "scatter_reduce")
 
     @as_vectors
     def index_add(
@@ -233,24 +239,25 @@ class Indexed(Core):
     ) -> Tensor:
         """x with slices added at the places of a vector of indices."""
         values = source if alpha == 1 else source * alpha
-        return _index_write(self, dim, index, values, "add")
+        return _index_write(self, dim, index, values, "add", "index_add")
 
     @as_vectors
     def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """x with slices written at the places of a vector of indices."""
-        return _index_write(self, dim, index, source, "set")
+        return _index_write(self, dim, index, source, "set", "index_copy")
 
     @as_vectors
     def index_fill(self: Tensor, dim: int, index: Tensor, value: Scalar) -> Tensor:
         """x with a number written at the places of a vector of indices."""
-        return _index_write(self, dim, index, value, "set")
+        return _index_write(self, dim, index, value, "set", "index_fill")
 
     def index_put(
         self: Tensor, indices: tuple[Any, ...], values: Any, accumulate: bool = False
     ) -> Tensor:
         """x after ``x[indices] = values``, or with the values added."""
         _same_dtype(self, values, "index_put")
-        node = write(self, tuple(indices), values, "add" if accumulate else "set")
+        mode = "add" if accumulate else "set"
+        node = write(self, tuple(indices), values, mode, "index_put")
         return wrap(node, self._device)
 
     def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
@@ -261,8 +268,10 @@ class Indexed(Core):
         shape = B.broadcast_shapes(self.shape, mask.shape)
         where, x = mask.expand(shape), self.expand(shape)
         place = where.ravel().cast(dt.int64).cumsum(0) - 1
-        values = source.ravel()[place.clamp(0)].reshape(shape)
-        return select(where, values, x)
+        at = place.clamp(0).uop
+        at = checked(at, source.numel(), "masked_scatter") if source.numel() else at
+        found = wrap(B.gather(source.ravel().uop, [at]), source._device)
+        return select(where, found.reshape(shape), x)
 
 
 def _same_dtype(x: Tensor, source: Any, what: str) -> None:
@@ -271,31 +280,39 @@ def _same_dtype(x: Tensor, source: Any, what: str) -> None:
         raise DTypeError(f"{what} of {source.dtype.name} into {x.dtype.name}: convert one of them")
 
 
-def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str) -> Tensor:
-    _same_dtype(x, src, "scatter")
+def _from_front(index: Tensor, size: int) -> Tensor:
+    return wrap(wrap_negative(index.uop, size), index._device)
+
+
+def _scatter(x: Tensor, dim: int, index: Any, src: Any, mode: str, what: str) -> Tensor:
+    _same_dtype(x, src, what)
     if x.ndim == 1:
         index, src = raised(index), raised(src)
-    node, device = _index_node(index, x)
-    axis = real_axis(dim, x.shape, "scatter")
+    axis = real_axis(dim, x.shape, what)
+    node, device = _index_node(index, x, axis, what)
     if isinstance(src, (int, float)):
         values = B.broadcast_to(scalar_node(src, x.dtype), node.shape)
     else:
         source = tensor_of(src, x)
         device = common_device(device, source._device)
         if len(source.shape) != len(node.shape):
-            raise ShapeError(f"scatter: index {node.shape} and source {source.shape} differ")
+            raise ShapeError(f"{what}: index {node.shape} and source {source.shape} differ")
         values = B.cast(source.uop, x.dtype)
         values = B.shrink(values, tuple([(0, n) for n in node.shape]))
-    indices = _all_axes(x.uop, node, axis, "scatter")
+    indices = _all_axes(x.uop, node, axis, what)
     return wrap(B.scatter(x.uop, values, indices, mode), device)
 
 
-def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Tensor:
-    _same_dtype(x, source, "an indexed write")
-    node, device = _index_node(raised(index), x)
-    axis = real_axis(dim, x.shape, "an indexed write")
+def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str, what: str) -> Tensor:
+    _same_dtype(x, source, what)
+    axis = real_axis(dim, x.shape, what)
+    size = x.shape[axis]
+    takes_negative = what == "index_fill"
+    at = index_of(raised(index), x, size, what, takes_negative)
+    node = wrap_negative(at.uop, size) if takes_negative else at.uop
+    device = common_device(x._device, at._device)
     if len(node.shape) != 1:
-        raise ShapeError(f"a vector of indices is needed, not shape {node.shape}")
+        raise ShapeError(f"{what}: a vector of indices is needed, not shape {node.shape}")
     first, back = _indexed_axis(x.uop, axis)
     shape = node.shape + first.shape[1:]
     if isinstance(source, (int, float)):
@@ -307,29 +324,35 @@ def _index_write(x: Tensor, dim: int, index: Any, source: Any, mode: str) -> Ten
             raise AxisError(f"a source of shape {given.shape} for a part of shape {wanted}")
         part = B.broadcast_to(B.cast(given.uop, x.dtype), wanted)
         values, _ = _indexed_axis(part, axis)
-    found = B.scatter(first, values, [wrap_negative(node, first.shape[0])], mode)
+    found = B.scatter(first, values, [node], mode)
     return wrap(B.permute(found, back), device)
 
 
 _FOLDS = {"sum": O.ADD, "mean": O.ADD, "prod": O.MUL, "amax": O.MAX, "amin": O.MIN}
 
 
-def _scatter_fold(
-    x: Tensor, axis: int, index: Any, src: Tensor, reduce: str, include_self: bool
+def scatter_reduced(
+    x: Tensor, dim: int, index: Any, source: Any, reduce: str, include_self: bool, what: str
 ) -> Tensor:
-    """Every place looks at all values that point at it: no order, no write conflicts."""
+    """``scatter_reduce``, for the function that is called ``what``.
+
+    Every place looks at all values that point at it: no order, no write conflicts.
+    """
+    axis = real_axis(dim, x.shape, what)
+    if reduce == "sum" and include_self:
+        return _scatter(x, axis, index, source, "add", what)
+    src = tensor_of(source, x)
     if reduce not in _FOLDS:
-        raise ShapeError(f"scatter_reduce: {reduce!r} is not one of {', '.join(_FOLDS)}")
+        raise ShapeError(f"{what}: {reduce!r} is not one of {', '.join(_FOLDS)}")
     op = _FOLDS[reduce]
     if x.dtype.is_complex and op != O.ADD:
-        raise DTypeError(f"scatter_reduce: {reduce!r} takes real numbers, not {x.dtype.name}")
-    node, device = _index_node(index, x)
-    if len(node.shape) != x.ndim or len(src.shape) != x.ndim:
-        raise ShapeError(f"scatter_reduce: shapes {x.shape}, {node.shape} and {src.shape}")
-    values = B.shrink(B.cast(src.uop, x.dtype), tuple([(0, n) for n in node.shape]))
-    at = wrap_negative(node, x.shape[axis])
+        raise DTypeError(f"{what}: {reduce!r} takes real numbers, not {x.dtype.name}")
+    at, device = _index_node(index, x, axis, what)
+    if len(at.shape) != x.ndim or len(src.shape) != x.ndim:
+        raise ShapeError(f"{what}: shapes {x.shape}, {at.shape} and {src.shape}")
+    values = B.shrink(B.cast(src.uop, x.dtype), tuple([(0, n) for n in at.shape]))
     # (.., places, .., sources): the sources of each line as a new last axis
-    lines = [n if i == axis else node.shape[i] for i, n in enumerate(x.shape)]
+    lines = [n if i == axis else at.shape[i] for i, n in enumerate(x.shape)]
     wide_at = wrap(at, device).movedim(axis, -1).unsqueeze(axis)
     wide_values = wrap(values, device).movedim(axis, -1).unsqueeze(axis)
     place = wrap(B.iota(x.shape[axis], at.dtype), None)

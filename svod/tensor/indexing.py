@@ -2,30 +2,47 @@
 
 A key is split into what movement can do (numbers, slices, new axes), which makes a view, and index
 tensors, which become one GATHER or SCATTER, a copy. Writing makes a new value for the tensor that
-is written and for its views. Index tensors wrap when negative; past the end they
-read 0 and write nothing, while numbers and lists are checked at once.
+is written and for its views. Negative indices count from the end. Numbers and lists
+are checked at once, index tensors when a plan reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from svod.base.errors import DTypeError, IndexingError, ShapeError
+from svod.base.errors import DTypeError, IndexingError, IndexRangeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, const
+from svod.ir.node import UOp, const, largest
 from svod.ir.symbolic import minimum, num, value_of
 from svod.tensor.aliases import Move, give, is_view_by, view
-from svod.tensor.core import AxisError, Core, IndexKindError, common_device, tensor_of, wrap
+from svod.tensor.core import (
+    AxisError,
+    Core,
+    IndexKindError,
+    common_device,
+    size_node,
+    tensor_of,
+    wrap,
+)
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import checked
 from svod.tensor.pieces import Cut, length, put_cuts, take_cuts
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """An index tensor whose values are inside its axis, negative ones counted from the end."""
+
+    tensor: Tensor
 
 
 class View(NamedTuple):
@@ -43,14 +60,14 @@ class View(NamedTuple):
 # -- keys --------------------------------------------------------------------------------------
 
 
-def resolve(x: Tensor, key: Any) -> View:
-    """Read a key: what each axis does."""
+def resolve(x: Tensor, key: Any, what: str) -> View:
+    """Read a key of the function that is called ``what``: what each axis does."""
     entries = _entries(key, x.shape, x._device)
     cuts: list[Cut] = []
     kept: list[int] = []
     rest: list[int] = []
     axes: list[int] = []
-    tensors: list[Tensor] = []
+    tensors: list[Tensor | Inside] = []
     fixed: list[int] = []  # positions in the key that NumPy counts as index arrays
     place = -1
     for position, entry in enumerate(entries):
@@ -71,7 +88,7 @@ def resolve(x: Tensor, key: Any) -> View:
             cuts.append((entry, entry + 1, 1))  # type: ignore[arg-type]
         elif isinstance(entry, int):
             if not -size <= entry < size:
-                raise IndexingError(f"index {entry} is out of range for axis {axis} of {x.shape}")
+                raise IndexRangeError(f"index {entry} is out of range for axis {axis} of {x.shape}")
             start = entry if entry >= 0 else entry + size
             cuts.append((start, start + 1, 1))
         else:
@@ -80,10 +97,10 @@ def resolve(x: Tensor, key: Any) -> View:
             tensors.append(entry)
     device = x._device
     for t in tensors:
-        device = common_device(device, t._device)
+        device = common_device(device, (t.tensor if isinstance(t, Inside) else t)._device)
     if fixed and fixed[-1] - fixed[0] + 1 != len(fixed):
         place = 0  # index arrays apart from each other: their axes come first
-    nodes = [wrap_negative(t.uop, x.shape[a]) for t, a in zip(tensors, axes, strict=True)]
+    nodes = [_index_node(t, x.shape[a], what) for t, a in zip(tensors, axes, strict=True)]
     if nodes:
         try:
             shape = B.broadcast_shapes(*[n.shape for n in nodes])
@@ -91,6 +108,12 @@ def resolve(x: Tensor, key: Any) -> View:
             raise AxisError(f"index tensors of one key: {error}") from None
         nodes = [B.broadcast_to(n, shape) for n in nodes]
     return View(cuts, kept, tuple(rest), axes, nodes, max(place, 0), device)
+
+
+def _index_node(entry: Tensor | Inside, size: int, what: str) -> UOp:
+    if isinstance(entry, Inside):
+        return entry.tensor.uop
+    return wrap_negative(checked(entry.uop, size, what, takes_negative=True), size)
 
 
 def _entries(key: Any, shape: tuple[int, ...], device: str | None) -> list[Any]:
@@ -124,7 +147,7 @@ def _width(entry: Any) -> int:
 
 
 def _entry(entry: Any, shape: tuple[int, ...], axis: int, device: str | None) -> list[Any]:
-    if isinstance(entry, slice):
+    if isinstance(entry, (slice, Inside)):
         return [entry]
     if isinstance(entry, UOp) and entry.dtype.kind == "x":
         return [entry]
@@ -147,14 +170,14 @@ def _entry(entry: Any, shape: tuple[int, ...], axis: int, device: str | None) ->
     return [entry]
 
 
-def _checked(array: Any, shape: tuple[int, ...], axis: int, device: str | None) -> Tensor:
+def _checked(array: Any, shape: tuple[int, ...], axis: int, device: str | None) -> Inside:
     if axis < len(shape) and array.size:
         low, high = int(array.min()), int(array.max())
         if low < -shape[axis] or high >= shape[axis]:
             bad = low if low < -shape[axis] else high
-            raise IndexingError(f"index {bad} is out of range for axis {axis} of {shape}")
+            raise IndexRangeError(f"index {bad} is out of range for axis {axis} of {shape}")
         array = np.where(array < 0, array + shape[axis], array)
-    return tensor_of(array.astype(np.int64)) if device is None else _on(array, device)
+    return Inside(tensor_of(array.astype(np.int64)) if device is None else _on(array, device))
 
 
 def _on(array: Any, device: str) -> Tensor:
@@ -173,7 +196,7 @@ def _mask_indices(mask: Any, shape: tuple[int, ...], axis: int, device: str | No
         found = list(mask.nonzero(as_tuple=True))  # type: ignore[attr-defined]
     else:
         found = [tensor_of(i) for i in np.nonzero(mask)]
-    return [t if device is None else t.to(device) for t in found]
+    return [Inside(t if device is None else t.to(device)) for t in found]
 
 
 def _selects_nothing(mask: tuple[int, ...], covered: tuple[int, ...]) -> bool:
@@ -219,11 +242,11 @@ def wrap_negative(index: UOp, size: int) -> UOp:
     """Negative indices count from the end."""
     if index.vmin >= 0:
         return index
-    if size > dt.integer_limits(index.dtype)[1]:
+    if largest(size) > dt.integer_limits(index.dtype)[1]:
         index = B.cast(index, dt.int64)
     kind = index.dtype
     below = B.binary(O.LT, index, const(0, kind))
-    return B.where(below, B.binary(O.ADD, index, const(size, kind)), index)
+    return B.where(below, B.binary(O.ADD, index, size_node(size, kind)), index)
 
 
 def is_whole(view: View, shape: tuple[int, ...]) -> bool:
@@ -234,12 +257,12 @@ def is_whole(view: View, shape: tuple[int, ...]) -> bool:
 # -- reading -----------------------------------------------------------------------------------
 
 
-def read(x: Tensor, key: Any) -> Tensor:
-    """``x[key]``."""
+def read(x: Tensor, key: Any, what: str = "x[index]") -> Tensor:
+    """``x[key]``, for the function that is called ``what``."""
     mask = _lone_mask(key)
     if mask is not None and mask.ndim == 0:  # all of x, or nothing, along a new first axis
         return x.unsqueeze(0).narrow(0, 0, int(bool(mask)))
-    found = resolve(x, key)
+    found = resolve(x, key, what)
     if not found.indices:
         return view(x, *_moves(found))
     return _gathered(x, found)
@@ -274,13 +297,15 @@ def _to_place(count: int, rest: int, place: int) -> tuple[int, ...]:
 # -- writing -----------------------------------------------------------------------------------
 
 
-def write(x: Tensor, key: Any, value: Any, mode: str = "set") -> UOp:
-    """The node of x after ``x[key] = value``."""
+def write(
+    x: Tensor, key: Any, value: Any, mode: str = "set", what: str = "x[index] = value"
+) -> UOp:
+    """The node of x after ``x[key] = value``, for the function that is called ``what``."""
     mask = _lone_mask(key)
     fits = mask is not None and tuple(mask.shape) in ((), x.shape)
     if fits and mode == "set" and _is_single(value):
         return select(mask, tensor_of(value, x).cast(x.dtype).reshape(()), x).uop
-    view = resolve(x, key)
+    view = resolve(x, key, what)
     source = tensor_of(value, x)
     common_device(view.device, source._device)
     node = B.cast(source.uop, x.dtype)
@@ -337,7 +362,7 @@ def _is_already(x: Tensor, key: Any, value: Any) -> bool:
     """Whether the value is x[key] itself."""
     if x._link is None or value._link is None or value._link.parent is not x._link:
         return False
-    found = resolve(x, key)
+    found = resolve(x, key, "x[index] = value")
     return not found.indices and is_view_by(value, x, _moves(found))
 
 

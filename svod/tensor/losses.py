@@ -13,6 +13,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.tensor.core import Core, Operand, tensor_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import checked
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -62,7 +63,7 @@ class Losses(Core):
             _same_shape("cross_entropy with class probabilities", self, goal)
             return _probability_loss(logs, goal, weight, reduction, label_smoothing, axis)
         if not label_smoothing:
-            return logs.nll_loss(goal, weight, ignore_index, reduction)
+            return _class_loss(logs, goal, weight, ignore_index, reduction, "cross_entropy")
         return _smoothed_loss(logs, goal, weight, ignore_index, reduction, label_smoothing, axis)
 
     def nll_loss(
@@ -73,18 +74,7 @@ class Losses(Core):
         reduction: str = "mean",
     ) -> Tensor:
         """The negative of the log-probability at the target class."""
-        axis = 1 if self.ndim > 1 else 0
-        hit, counts = _targets(self, target, weight, ignore_index, axis)
-        loss = -select(hit, self, 0.0).sum(axis)
-        if weight is None:
-            loss = select(counts, loss, 0.0)
-            scale = counts.cast(self.dtype)
-        else:
-            scale = _class_weights(hit, counts, weight, self, axis)
-            loss = loss * scale
-        if reduction == "mean":
-            return loss.sum() / scale.sum()
-        return reduce_loss(loss, reduction)
+        return _class_loss(self, target, weight, ignore_index, reduction, "nll_loss")
 
     def mse_loss(
         self: Tensor, target: Operand, reduction: str = "mean", weight: Tensor | None = None
@@ -178,8 +168,30 @@ def _same_shape(what: str, x: Tensor, target: Tensor) -> None:
         raise ShapeError(f"{what}: a target of shape {target.shape} for an input of {x.shape}")
 
 
+def _class_loss(
+    logs: Tensor,
+    target: Any,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    what: str,
+) -> Tensor:
+    axis = 1 if logs.ndim > 1 else 0
+    hit, counts = _targets(logs, target, ignore_index, axis, what)
+    loss = -select(hit, logs, 0.0).sum(axis)
+    if weight is None:
+        loss = select(counts, loss, 0.0)
+        scale = counts.cast(logs.dtype)
+    else:
+        scale = _class_weights(hit, counts, weight, logs, axis)
+        loss = loss * scale
+    if reduction == "mean":
+        return loss.sum() / scale.sum()
+    return reduce_loss(loss, reduction)
+
+
 def _targets(
-    logs: Tensor, target: Any, weight: Tensor | None, ignore_index: int, axis: int
+    logs: Tensor, target: Any, ignore_index: int, axis: int, what: str
 ) -> tuple[Tensor, Tensor]:
     """Where the class axis meets the target, and which targets count."""
     if not logs.ndim:
@@ -190,7 +202,10 @@ def _targets(
     shape = logs.shape[:axis] + logs.shape[axis + 1 :]
     if goal.shape != shape:
         raise ShapeError(f"targets of shape {goal.shape} for {logs.shape}: {shape} is needed")
+    if not goal.dtype.is_int:
+        raise DTypeError(f"{what}: class numbers are integers, not {goal.dtype.name}")
     classes = logs.shape[axis]
+    goal = wrap(checked(goal.uop, classes, what, ignored=ignore_index), goal._device)
     line = [classes if i == axis else 1 for i in range(logs.ndim)]
     hit = goal.unsqueeze(axis) == wrap(B.reshape(B.iota(classes, dt.int64), tuple(line)), None)
     return hit, goal != ignore_index
@@ -227,8 +242,8 @@ def _smoothed_loss(
     label_smoothing: float,
     axis: int,
 ) -> Tensor:
-    sharp = logs.nll_loss(goal, weight, ignore_index, "none")
-    hit, counts = _targets(logs, goal, weight, ignore_index, axis)
+    sharp = _class_loss(logs, goal, weight, ignore_index, "none", "cross_entropy")
+    hit, counts = _targets(logs, goal, ignore_index, axis, "cross_entropy")
     spread = logs
     scale = counts.cast(logs.dtype)
     if weight is not None:

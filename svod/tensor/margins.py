@@ -12,6 +12,7 @@ from svod.ir import build as B
 from svod.tensor.core import Core, Operand, Scalar, tensor_of, wrap
 from svod.tensor.distances import vector_norm
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import checked, index_of
 from svod.tensor.losses import reduce_loss
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Margins(Core):
         if self.ndim > 2 or goal.shape[0] != x.shape[0]:
             raise ShapeError(f"multi_margin_loss: {self.shape} and targets {target.shape}")
         classes = x.shape[1]
+        goal = index_of(goal, x, classes, "multi_margin_loss")
         hit = goal.unsqueeze(1) == wrap(B.iota(classes, dt.int64), None)
         at_target = select(hit, x, 0.0).sum(1, True)
         excess = (x - at_target + margin).clamp(0)
@@ -108,8 +110,9 @@ class Margins(Core):
         if self.shape != target.shape or self.ndim > 2:
             raise ShapeError(f"multilabel_margin_loss: {self.shape} and {target.shape}")
         x, goal = self.reshape(-1, self.shape[-1]) if self.ndim else self.reshape(1, 1), target
-        goal = goal.reshape(x.shape)
         classes = x.shape[1]
+        inside = checked(goal.uop, classes, "multilabel_margin_loss", ignored=-1)
+        goal = wrap(inside, goal._device).reshape(x.shape)
         counts = (goal < 0).cast(dt.int64).cumsum(1) == 0
         line = wrap(B.iota(classes, dt.int64), None)
         hit = (goal.unsqueeze(2) == line) & counts.unsqueeze(2)  # (rows, targets, classes)

@@ -31,7 +31,9 @@ from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
+from svod.runtime.index_checks import check_before_writing
 from svod.runtime.instantiate import instantiate
+from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.ports import Shape
 from svod.runtime.prepare import PortNames, prepare_plan
@@ -357,7 +359,12 @@ def _make_plan(
         for node in found.parameters:
             registry.own_memory(node)
     inputs = input_buffers(found.parameters)
-    ready = instantiate(restored(schedule, found), inputs, found.values)
+    own = restored(schedule, found)
+    if found.checks:  # their words are nobody's results
+        own = replace(own, outputs=own.outputs[len(found.checks) :])
+    ready = instantiate(own, inputs, found.values)
+    if found.checks:
+        check_before_writing(ready)
     constants = Constants()
     if live is not None:
         constants = freeze_schedule(ready, {node.sn for node in live}, folded, config)
@@ -406,8 +413,12 @@ def _trace_kernels(plan: ExecutionPlan, schedule: PreSchedule, found: Normalizat
     for item in schedule.items:
         origin = item.call.origin
         lines[item.id] = found.origins.get(origin) if isinstance(origin, int) else origin
-    for kernel in plan.prepared_kernels():
-        kernel.origin = lines.get(kernel.id)
+    owner = {item.arguments[0]: item.id for item in schedule.items if item.arguments}
+    for output, line in zip(schedule.outputs, found.checks, strict=False):
+        lines[owner[output]] = line
+    for op in plan.prepared_ops():
+        if isinstance(op, (PreparedKernel, PreparedCustomFunction)):
+            op.origin = lines.get(op.id)
 
 
 def _normalized(nodes: Sequence[UOp], context: str) -> Normalization:

@@ -15,6 +15,7 @@ from svod.dtype.convert import dtype_of
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.bounds import within
 from svod.ir.node import UOp, const, largest
 from svod.tensor.autograd import custom_gradient
 from svod.tensor.core import (
@@ -72,7 +73,7 @@ def extreme_position(x: UOp, op: int, axis: int, keepdim: bool) -> UOp:
     line = tuple([size if i == axis else 1 for i in range(len(shape))])
     places = B.reshape(B.iota(size, kind), line)
     first = fold(B.where(found, places, size_node(size, kind)), O.MIN, (axis,), keepdim)
-    return B.cast(first, dt.int64)
+    return within(B.cast(first, dt.int64), 0, largest(size) - 1)
 
 
 def first_extreme(x: Tensor, op: int, axis: int) -> Tensor:

@@ -19,6 +19,7 @@ from svod.tensor.core import (
     wrap,
 )
 from svod.tensor.elementwise import select
+from svod.tensor.indexed import scatter_reduced
 from svod.tensor.indexing import write
 from svod.tensor.scalars import as_vectors
 
@@ -106,7 +107,7 @@ class Scattering(Core):
         if index.numel() != source.numel():
             raise AxisError(f"put: {index.numel()} places for {source.numel()} values")
         mode = "add" if accumulate else "set"
-        node = write(self.ravel(), (index.ravel(),), source.ravel(), mode)
+        node = write(self.ravel(), (index.ravel(),), source.ravel(), mode, "put")
         return wrap(node, self._device).reshape(self.shape)
 
     @as_vectors
@@ -127,7 +128,7 @@ class Scattering(Core):
             raise ShapeError(f"index_reduce: index {index.shape} for a source of {source.shape}")
         line = index.reshape([-1 if i == axis else 1 for i in range(self.ndim)])
         wide = line.expand(source.shape)
-        return self.scatter_reduce(axis, wide, source, reduce, include_self=include_self)
+        return scatter_reduced(self, axis, wide, source, reduce, include_self, "index_reduce")
 
 
 def _line(size: int, axis: int, ndim: int) -> Tensor:

@@ -17,9 +17,11 @@ from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.bounds import within
 from svod.ir.node import UOp, const
 from svod.tensor.core import Core, axis_of, integer, pair, tensor_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import index_of
 from svod.tensor.pieces import slice_axis
 from svod.tensor.reductions import fold
 
@@ -88,7 +90,7 @@ def order(x: UOp, descending: bool, count: int | None = None) -> UOp:
     found = _order_of_key(B.cast(key, dt.uint32), 32, n)
     high = B.cast(B.binary(O.SHR, key, const(32, dt.uint64)), dt.uint32)
     again = _order_of_key(pick(high, found), 32, count)
-    return pick(found, again)
+    return within(pick(found, again), 0, n - 1)
 
 
 def pick(x: UOp, positions: UOp) -> UOp:
@@ -103,8 +105,8 @@ def _order_of_key(key: UOp, bits: int, count: int) -> UOp:
     shifted = B.binary(O.SHL, B.cast(key, dt.uint64), const(low, dt.uint64))
     words = B.binary(O.OR, shifted, place)
     if n <= RANKED:
-        return slice_axis(_by_rank(words), len(lead), 0, count)
-    return B.sort(words, count, low, low + bits, shown=low)
+        return slice_axis(within(_by_rank(words), 0, n - 1), len(lead), 0, count)
+    return within(B.sort(words, count, low, low + bits, shown=low), 0, n - 1)
 
 
 def _by_rank(words: UOp) -> UOp:
@@ -239,17 +241,18 @@ class Sorting(Core):
         if self.ndim != 1 or not self.dtype.is_int:
             raise ShapeError(f"bincount needs a vector of integers, not {self.shape}")
         size = max(minlength, int(self.amax().item()) + 1 if self.numel() else 0)
+        places = index_of(self, None, size, "bincount")
         if weights is not None and weights.shape != self.shape:
             raise ShapeError(f"bincount: weights of shape {weights.shape} for {self.shape}")
         if weights is None:
-            return counts_of(self, size).cast(dt.int64)
+            return counts_of(places, size).cast(dt.int64)
         kind = dt.float32 if weights.dtype is dt.float32 else dt.float64
         start = wrap(B.full((size,), 0, kind), self._device)
-        return start.scatter_add(0, self, weights.cast(kind))
+        return start.scatter_add(0, places, weights.cast(kind))
 
 
 def counts_of(place: Tensor, size: int) -> Tensor:
     """How often each place occurs; what is outside is not counted."""
     kind = dt.int32 if place.numel() < 1 << 31 else dt.int64
-    start = wrap(B.full((size,), 0, kind), place._device)
-    return start.scatter_add(0, place, wrap(B.full(place.shape, 1, kind), place._device))
+    start, ones = B.full((size,), 0, kind), B.full(place.shape, 1, kind)
+    return wrap(B.scatter(start, ones, [place.uop], "add"), place._device)

@@ -12,6 +12,8 @@ from svod.tensor.autograd import custom_gradient
 from svod.tensor.convolution import Sizes
 from svod.tensor.core import Core, integer, numbers, tensor_of, wrap
 from svod.tensor.elementwise import select
+from svod.tensor.index_checks import index_of
+from svod.tensor.indexing import Inside, read
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -61,7 +63,8 @@ def max_unpool(
     lead = x.shape[:-count]
     flat = wrap(B.full((*lead, prod(size)), 0, x.dtype), x._device)
     rows = (*lead, prod(x.shape[-count:]))
-    found = _put_back(flat, indices.reshape(rows), x.reshape(rows))
+    places = index_of(indices.reshape(rows), x, prod(size), f"max_unpool{count}d")
+    found = _put_back(flat, places, x.reshape(rows))
     return found.reshape(*lead, *size)  # type: ignore[no-any-return]
 
 
@@ -127,7 +130,7 @@ def fractional_max_pool(
         place = spots if place is None else place * n + spots
     outer = (batch, channels, *wanted, *kernel)
     line = place.expand(outer).reshape(batch, channels, prod(wanted) * prod(kernel))
-    picked = x.reshape(batch, channels, prod(space)).gather(-1, line)
+    picked = x.reshape(batch, channels, prod(space)).gather(-1, line.clamp(0, prod(space) - 1))
     rows = picked.reshape(batch, channels, *wanted, prod(kernel))
     values, best = rows.max(-1)
     if not return_indices:
@@ -203,12 +206,13 @@ def embedding_bag(
         bags = offsets.shape[0] - int(include_last_offset)
         places = wrap(B.iota(input.shape[0], dt.int64), None)
         line = (offsets[:bags].unsqueeze(0) <= places.unsqueeze(1)).sum(1) - 1
-    flat = input.ravel()
+        line = index_of(line, None, bags, "embedding_bag: the first offset is not 0")
+    flat = index_of(input, weight, weight.shape[0], "embedding_bag").ravel()
     counts = wrap(B.full(flat.shape, True, dt.bool_), weight._device)
     if padding_idx is not None:
         rows = weight.shape[0]
         counts = flat != (padding_idx if padding_idx >= 0 else padding_idx + rows)
-    values = weight[flat]
+    values = read(weight, Inside(flat))
     if per_sample_weights is not None:
         values = values * per_sample_weights.ravel().unsqueeze(1)
     start = wrap(B.full((bags, weight.shape[1]), 0, weight.dtype), weight._device)

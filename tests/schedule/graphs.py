@@ -11,7 +11,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.optimize.graph import renumber
 from svod.optimize.machine import Machine
-from svod.schedule.normalize import normalize
+from svod.schedule.normalize import normalization
 from svod.schedule.rangeify import rangeify
 from svod.schedule.schedule import PreSchedule, kernel_bodies, pre_schedule
 
@@ -25,8 +25,9 @@ def schedule(*tensors: Tensor) -> PreSchedule:
     for t in tensors:
         node = t.uop
         roots.append(node if node.op in ROOTS else make(O.CONTIGUOUS, node.dtype, (node,)))
-    sink, _ = normalize(make(O.SINK, dt.void, tuple(roots)))
-    return pre_schedule(sink, "CPU", cached=False)
+    found = normalization(make(O.SINK, dt.void, tuple(roots)))
+    own = found.sink.src[len(found.checks) :]  # without the checks of indices
+    return pre_schedule(make(O.SINK, dt.void, own), "CPU", cached=False)
 
 
 def bodies(*tensors: Tensor) -> list[UOp]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from svod import Tensor
+from svod.base.knobs import knobs
 from svod.schedule import scatter_runs, scatters, schedule
 
 RNG = np.random.default_rng(9)
@@ -29,9 +30,10 @@ def test_sums_at_places(kind: type, size: int, rest: tuple[int, ...]) -> None:
     index = RNG.integers(-size - 3, size + 3, 150).astype(np.int16)
     values = (RNG.standard_normal((150, *rest)) * 9).astype(kind)
     wanted = x.copy()
-    inside = (index >= -size) & (index < size)
+    inside = (index >= 0) & (index < size)
     np.add.at(wanted, index[inside], values[inside])
-    found = Tensor(x).realize().index_add(0, Tensor(index), Tensor(values)).numpy()
+    with knobs.scope(CHECK_INDICES=0):  # what is outside is dropped
+        found = Tensor(x).realize().index_add(0, Tensor(index), Tensor(values)).numpy()
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -43,7 +45,8 @@ def test_sums_at_places_of_two_axes() -> None:
     inside = (rows >= -6) & (rows < 6) & (columns >= -11)
     np.add.at(wanted, (rows[inside], columns[inside]), values[inside])
     given = (Tensor(rows).realize(), Tensor(columns).realize())
-    found = Tensor(x).realize().index_put(given, Tensor(values), accumulate=True).numpy()
+    with knobs.scope(CHECK_INDICES=0):
+        found = Tensor(x).realize().index_put(given, Tensor(values), accumulate=True).numpy()
     np.testing.assert_array_equal(found, wanted)
 
 

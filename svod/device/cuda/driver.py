@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -368,6 +369,7 @@ class Context:
         self._threads = threading.local()
         self.use()
         self.stream = self.driver.handle("cuStreamCreate", NON_BLOCKING)
+        self.unread: dict[int, Callable[[], None]] = {}  # to be looked at when bytes come back
         self.pool = self.driver.handle("cuDeviceGetDefaultMemPool", self.device)
         keep = c_uint64((1 << 64) - 1)
         self.driver.call("cuMemPoolSetAttribute", self.pool, POOL_RELEASE_THRESHOLD, byref(keep))
@@ -380,6 +382,11 @@ class Context:
             self.driver.call("cuCtxSetCurrent", self.handle)
             _current.context = self
         return self.driver
+
+    def look(self) -> None:
+        """Look at what earlier work left to be looked at, such as words of checks."""
+        while self.unread:
+            self.unread.popitem()[1]()
 
     def let_wait(self, stream: int) -> None:
         """Make another stream wait for everything that was started on ours."""

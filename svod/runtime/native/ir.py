@@ -183,7 +183,7 @@ look:
   %other = load i64, ptr %other.at, align 8
   %kind = load i64, ptr %kind.at, align 8
   %same = icmp eq i64 %other, %group
-  %native = icmp ne i64 %kind, 3
+  %native = icmp ult i64 %kind, 3
   %belongs = and i1 %same, %native
   br i1 %belongs, label %member, label %scanned
 member:
@@ -300,7 +300,17 @@ quick:
   br i1 %spent, label %clock, label %head
 slow:
   %is.python = icmp eq i64 %kind, 3
-  br i1 %is.python, label %finish, label %whole
+  br i1 %is.python, label %finish, label %other
+other:
+  %is.test = icmp eq i64 %kind, 4
+  br i1 %is.test, label %examine, label %whole
+examine:
+  {field("examined.at", "record", Record.BUFFERS)}
+  %examined = load ptr, ptr %examined.at, align 8
+  %word.at = load ptr, ptr %examined, align 8
+  %word = load i64, ptr %word.at, align 8
+  %fine = icmp eq i64 %word, 0
+  br i1 %fine, label %quick, label %finish
 whole:
   %result = call i64 @group(
     ptr %state, ptr %records, i64 %index, i64 %count, ptr %stamps,
@@ -322,7 +332,7 @@ timed:
   br label %head
 finish:
   %stopped = phi i64 [%index, %head], [%index, %test], [%index, %slow],
-    [%result, %whole], [%after, %clock]
+    [%index, %examine], [%result, %whole], [%after, %clock]
   %final = load i64, ptr %stage, align 8
   %used = icmp ne i64 %final, 0
   br i1 %used, label %leave, label %restore

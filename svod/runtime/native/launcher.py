@@ -73,7 +73,7 @@ class Launcher:
                     f"the run was interrupted before record {stopped} of {count}: "
                     "set launcher().interrupted to False to run again"
                 )
-            elif records.kind(stopped) is Kind.PYTHON:
+            elif records.kind(stopped) in (Kind.PYTHON, Kind.TEST):
                 break
             stopped = self._call(
                 self._state, records.address, stopped, count, stamps.address if stamps else 0

@@ -33,6 +33,7 @@ class Kind(IntEnum):
     COPY = 1  # buffer 1 to buffer 0, value 0 gives the bytes
     NOTHING = 2  # a view, or a record that is switched off
     PYTHON = 3  # the run stops here, so that Python can do something
+    TEST = 4  # the run stops here where the word in buffer 0 is not 0
 
 
 class RecordArray:
