@@ -59,6 +59,7 @@ def ctc_loss(
     times = _lengths(input_lengths, batch, steps, "input_lengths")
     labels, counts = _padded(targets, target_lengths, batch, single)
     line = wrap(B.iota(labels.shape[1], dt.int64), None)
+    labels = labels.cast(dt.int64)
     known = select(line < counts.unsqueeze(1), labels, blank)  # what follows may be anything
     states, skips = _states(index_of(known, scores, classes, "ctc_loss"), blank)
     emitted = scores.gather(2, states.unsqueeze(0).expand(steps, *states.shape))
