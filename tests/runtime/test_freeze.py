@@ -284,3 +284,13 @@ def test_a_loop_over_time_with_frozen_weights() -> None:
     for p in layer.parameters():
         p.assign(p.detach() * 0).realize()
     assert np.allclose(run(x)[0].numpy(), wanted, atol=1e-5)
+
+
+def test_a_matrix_that_is_read_in_another_way_too_stays_as_it_is() -> None:
+    x, w = values(64, 64), values(64, 64, seed=1)
+    t, frozen = svod.Tensor(x), svod.Tensor(w)
+    for result, exact in [(t @ frozen + frozen, x @ w + w), (t @ frozen * frozen.T, x @ w * w.T)]:
+        plan = svod.prepare(result, inputs=[t], freeze=True)
+        plan.execute()
+        found = plan.output_buffer().numpy().reshape(64, 64)
+        assert close(found, exact)

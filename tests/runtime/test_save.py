@@ -405,3 +405,53 @@ def test_damaged_files_with_mapped_weights_are_refused_or_work(tmp_path: Path) -
     large(1 << 19).save(tmp_path / "plan.svod")
     refused, worked = map(int, fresh(FUZZ, tmp_path / "plan.svod", 4, 60).split())
     assert refused + worked == 60 and worked > 5
+
+
+def test_features_are_listed_in_order(saved: Path) -> None:
+    """The same plan is the same file in every process."""
+    with zipfile.ZipFile(saved) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    listed = [list_ for list_ in _lists(manifest) if "sse2" in list_ or "neon" in list_]
+    assert listed and all(found == sorted(found) for found in listed)
+
+
+def _lists(value: Any) -> list[list[Any]]:
+    if isinstance(value, list):
+        return [value, *[found for v in value for found in _lists(v)]]
+    return [f for v in value.values() for f in _lists(v)] if isinstance(value, dict) else []
+
+
+def copied_and_viewed() -> ExecutionPlan:
+    from svod.device.buffer import Buffer
+    from svod.dtype import types as dt
+    from svod.runtime import PreparedBufferView, PreparedCopy
+
+    builder = ExecutionPlanBuilder("CPU")
+    source = Buffer.from_numpy(random(8))
+    target = Buffer.new("CPU", 8, dt.float32).allocate()
+    for number, buffer in enumerate((source, target, target.view(8, 4))):
+        builder.add_buffer(number, buffer)
+    builder.add_op(PreparedCopy(1, [1, 0], []))
+    builder.add_op(PreparedBufferView(2, [2, 1], 8, 16, [1]))
+    builder.set_output_buffers([2])
+    builder.name_input("x", 0, (8,))
+    return builder.build()
+
+
+def test_copies_and_views_are_saved(tmp_path: Path) -> None:
+    path = tmp_path / "copy.plan"
+    copied_and_viewed().save(path)
+    plan = load_plan(path)
+    plan.bind(x=random(8, seed=3))
+    plan.execute()
+    found = plan.output_buffer()
+    assert found is not None and found.copyout().tolist() == random(8, seed=3)[2:6].tolist()
+
+
+@pytest.mark.parametrize("value", [0, 4, 12])
+def test_a_view_that_lies_elsewhere_is_refused(value: int, tmp_path: Path) -> None:
+    path = tmp_path / "copy.plan"
+    copied_and_viewed().save(path)
+    rewritten(path, put("ops", 1, "offset", value))
+    with pytest.raises(svod.errors.PlanFormatError, match="where the view lies in its base"):
+        load_plan(path)

@@ -18,7 +18,7 @@ from svod.device.buffer import Buffer
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.args import BufferArg, ParamArg, ViewArg
+from svod.ir.args import BufferArg, BufferRef, ParamArg, ViewArg
 from svod.ir.node import const, make, variable
 from svod.runtime.config import PrepareConfig
 from svod.schedule import schedule as scheduling
@@ -436,3 +436,18 @@ def test_the_compiler_is_of_the_first_device_that_computes(tmp_path):
     constant = normalization(sink(B.full((4,), 1.0, dt.float32)))
     assert compiler_identity(constant, "CPU", config) == _device("CPU").compiler.cache_key()
     assert const(1.0, dt.float32) in constant.sink.toposort()
+
+
+@pytest.mark.row("S131")
+def test_roots_of_all_kinds_are_restored_at_once():
+    x, found = two_kernels()
+    (placeholder,) = placeholders(found.sink)
+    computed = B.unary(O.NEG, placeholder)
+    one, two = restore((placeholder, computed), found)
+    assert one is x and two is B.unary(O.NEG, x)
+    unknown = make(O.PARAM, dt.float32, placeholder.src, ParamArg(len(found.parameters), (4,)))
+    assert restore((unknown,), found) == (unknown,), "a slot that nothing stands behind stays"
+    local = make(O.LUNIQUE, dt.void, (), 0)
+    fresh = make(O.BUFFER, dt.float32, (local, B.device("CPU")), BufferArg(7))
+    (own,) = restore((fresh,), found)
+    assert type(own.arg) is BufferRef and own.arg.buffer is None, "it can be given memory"

@@ -197,3 +197,12 @@ def test_unfold_and_windows():
     cases.add("first axis", x.T.unfold(0, 4, 3), np.moveaxis(a, 1, 0).T[
         :, np.add.outer(np.arange(0, 6, 3), np.arange(4))].transpose(1, 0, 2))  # fmt: skip
     cases.run()
+
+
+def test_counts_of_repetition_fit_the_axis() -> None:
+    x = Tensor(np.arange(6).reshape(2, 3))
+    for counts in ([2, 0, 1], [3]):
+        found = x.repeat_interleave(Tensor(np.array(counts)), dim=1)
+        np.testing.assert_array_equal(found.numpy(), np.arange(6).reshape(2, 3).repeat(counts, 1))
+    with pytest.raises(ShapeError, match="repeats are whole numbers, 1 or 3 of them"):
+        x.repeat_interleave(Tensor(np.array([1, 2])), dim=1)
