@@ -5,7 +5,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
 
-.PHONY: demo test conformance lint bench soak format clean
+.PHONY: demo test mutants conformance lint bench soak format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
@@ -18,6 +18,10 @@ conformance: $(DEV)
 	@test -d '$(SUITE)' || { echo 'give a checkout: make conformance SUITE=<array-api-tests>'; exit 2; }
 	@$(PIP) ndindex pytest-json-report
 	SVOD_ARRAY_API_SUITE='$(abspath $(SUITE))' $(BIN)/python -m pytest -n 0 -s --timeout 7200 tests/array_api/test_public_suite.py
+
+# Planted faults, and whether the tests of their stage notice them: about an hour on two cores
+mutants: $(DEV)
+	$(BIN)/python -m tests.mutants
 
 lint: $(DEV)
 	$(BIN)/ruff check .

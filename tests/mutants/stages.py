@@ -56,7 +56,7 @@ SCHEDULE = Stage(
         "tensor/test_writes_and_views.py", "tensor/test_files.py", "tensor/test_origins.py",
         "tensor/test_tensor_movement.py", "tensor/test_tensor_indexing.py",
         "tensor/test_tensor_reductions.py", "tensor/test_tensor_linear.py",
-        "fuzz/test_programs.py", "fuzz/test_writes.py", "fuzz/test_chains.py",
+        "fuzz/test_programs.py", "fuzz/test_aliases.py", "fuzz/test_chains.py",
     ),
 )  # fmt: skip
 RUNTIME = Stage(
@@ -132,12 +132,12 @@ TENSOR = Stage(
         "tensor/test_tensor_movement.py", "tensor/test_tensor_indexing.py",
         "tensor/test_tensor_reductions.py", "tensor/test_tensor_creation.py",
         "tensor/test_tensor_layers.py", "tensor/test_tensor_linear.py", "tensor/test_gradient.py",
-        "tensor/test_jit.py", "tensor/test_jit_settings.py", "tensor/test_scan.py",
+        "tensor/test_jit.py", "tensor/test_jit_results.py", "tensor/test_jit_settings.py", "tensor/test_scan.py",
         "tensor/test_writes_and_views.py", "tensor/test_assign_views.py", "tensor/test_alike.py",
         "tensor/test_run_time_sizes.py", "tensor/test_convolution_gradients.py",
         "tensor/test_transposed_convolutions.py", "array_api/test_shapes.py",
         "array_api/test_creation.py", "autograd/test_autograd.py", "fuzz/test_programs.py",
-        "fuzz/test_writes.py",
+        "fuzz/test_aliases.py",
     ),
 )  # fmt: skip
 STAGES = (SCHEDULE, RUNTIME, TENSOR)
