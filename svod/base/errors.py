@@ -110,6 +110,10 @@ class PlanFormatError(SvodError, ValueError):
     """A saved plan that is not one, is damaged, or has another format version."""
 
 
+class UntrustedPlanError(SvodError, PermissionError):
+    """A saved plan with machine code that somebody else has written, or that was changed."""
+
+
 class VerifyError(SvodError, RuntimeError):
     """A stage produced a graph that breaks its own rules; carries the stage and the node."""
 

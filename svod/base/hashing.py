@@ -37,3 +37,8 @@ def checksum(*parts: bytes) -> bytes:
     for part in parts:
         state.update(part)
     return state.digest()
+
+
+def keyed_checksum(key: bytes, data: bytes) -> bytes:
+    """The 32 raw bytes that only who knows the key can make."""
+    return blake2b(data, key=key, digest_size=32).digest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,17 @@ _buffer_ids = itertools.count(1)
 _allocating = held_lock(OUTER)
 
 
+class MappedFile(Protocol):
+    """A mapping that knows how long its file is now."""
+
+    def size(self) -> int: ...
+
+
 class Storage:
     """Bytes on a device. ``address`` is 0 until ``allocate``."""
 
     __slots__ = (
-        "__weakref__", "_allocator", "_block", "_is_ready", "address", "device", "id",
+        "__weakref__", "_allocator", "_block", "_is_ready", "address", "device", "file", "id",
         "is_read_only", "nbytes", "owner",
     )  # fmt: skip
 
@@ -50,6 +56,7 @@ class Storage:
         self.address = 0
         self.owner: object = None  # what keeps memory alive that the allocator does not own
         self.is_read_only = False
+        self.file: MappedFile | None = None  # what the memory is a mapping of
 
     @classmethod
     def wrap(
@@ -87,7 +94,17 @@ class Storage:
                 self._block = block
                 self.address = block.address
                 self.is_read_only = block.is_read_only
+                if self.device.startswith(DISK_PREFIX):
+                    self.file = cast("MappedFile | None", block.keep)
                 self._is_ready = True
+
+    def require_file(self) -> None:
+        """Refuse a file that has become shorter: to touch what is missing ends the process."""
+        if self.file is not None and (size := self.file.size()) < self.nbytes:
+            raise DeviceError(
+                f"{self.device}: the file had {self.nbytes} bytes when it was opened and has "
+                f"{size} now; replace files by renaming, and open this one again"
+            )
 
     @property
     def __array_interface__(self) -> dict[str, object]:
@@ -106,6 +123,7 @@ class Storage:
                 f"memory of {self.device} is not visible to the host: use copyout() for a copy"
             )
         self.allocate()
+        self.require_file()
         return np.asarray(self)
 
     def __del__(self) -> None:
@@ -197,6 +215,8 @@ class Buffer:
         storage = self.storage
         if not storage._is_ready:
             storage.allocate()
+        if storage.file is not None:
+            storage.require_file()
         return storage.address + self.offset
 
     # -- memory --------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ def map_file(
         raise DeviceError(f"{device}: a new file needs a size: give nbytes")
     memory, size = _map(device, mode, nbytes)
     storage = Storage.wrap(device, size, _address(memory), memory, is_read_only=mode == "r")
+    storage.file = memory
     return Buffer(storage, size, dt.uint8)
 
 

@@ -1,10 +1,10 @@
-"""Loading a saved plan: no graph, no compiler, no LLVM.
+"""Loading a saved plan: no graph, no compiler, no LLVM, unless it is portable.
 
 In: a file written by `ExecutionPlan.save`. Out: a plan that gives the same bits. The manifest, the
 code and all sizes, places and counts are checked before anything is mapped or made executable; a
-file that is damaged, newer or for another processor is a `PlanFormatError`. A saved plan holds
-machine code: load only what you would also run. The weights are mapped, not read; the file must
-stay as it is while the plan lives (replacing it by another file is fine).
+file that is damaged, newer or for another processor is a `PlanFormatError`. Machine code is loaded
+if this user has saved it or the caller trusts it; graphs of a portable file are checked, and
+compiled here. The weights are mapped, not read; the file must stay as it is while the plan lives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 
 from svod._version import __version__
-from svod.base.errors import AllocationError, ExecutionError, PlanFormatError, SvodError
+from svod.base.errors import (
+    AllocationError,
+    ExecutionError,
+    PlanFormatError,
+    SvodError,
+    UntrustedPlanError,
+)
 from svod.base.hashing import checksum
 from svod.device.buffer import Buffer, Storage
 from svod.device.cpu.elf import ObjectImage
@@ -55,8 +61,10 @@ from svod.runtime.save import (
     KIND,
     LAUNCHER,
     MANIFEST,
+    SIGNATURE,
     code_entry,
 )
+from svod.runtime.signing import is_ours
 
 MOST_MANIFEST_BYTES = 256 << 20
 MOST_CODE_BYTES = 1 << 30
@@ -67,12 +75,18 @@ _MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionErro
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
-def load_plan(path: str | Path, verify: bool = False) -> ExecutionPlan:
-    """The plan saved in a file; `verify` also reads and checks all weights."""
+def load_plan(path: str | Path, verify: bool = False, trusted: bool = False) -> ExecutionPlan:
+    """The plan saved in a file; `verify` also reads and checks all weights.
+
+    Machine code that this user has not saved is refused with an `UntrustedPlanError`, unless
+    `trusted` says that the file may run like a program. A portable file needs no trust.
+    """
     path = Path(path)
     with Archive(path) as archive:
         try:
-            return _Reader(archive).plan(verify)
+            return _Reader(archive, trusted).plan(verify)
+        except UntrustedPlanError:
+            raise
         except PlanFormatError as problem:
             if path.name in str(problem):
                 raise
@@ -140,7 +154,7 @@ class UnboundPlan(ExecutionPlan):
 class _Reader:
     """A file on its way to a plan."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: Archive, trusted: bool) -> None:
         self.archive = archive
         text = archive.read(MANIFEST, MOST_MANIFEST_BYTES)
         if archive.read(GUARD, 64) != checksum(text).hex().encode():
@@ -151,6 +165,11 @@ class _Reader:
             raise broken(archive.path, f"{MANIFEST} is no JSON ({problem})") from None
         self.manifest = Checked(content, "manifest")
         self._check_version()
+        self.is_portable = self.manifest.has("portable") and self.manifest.flag("portable")
+        if not self.is_portable:
+            if not trusted:
+                self._check_signature(text)
+            self._check_machine()
 
     def plan(self, verify: bool) -> ExecutionPlan:
         manifest = self.manifest
@@ -163,15 +182,9 @@ class _Reader:
         if unknown:
             raise manifest.wrong("to_bind", "names of ports", sorted(unknown)[0])
         memory = _memory(manifest.inner("memory"))
-        codes = self._codes()  # checked bytes; nothing is executable yet
-        facts = manifest.all_inner("kernels")
-        for fact in facts:
-            fact.number("code", high=len(codes) - 1)
         if verify:
             self.archive.verify(DATA)
-        self._load_launcher()
-        images = [ObjectImage(code) for code in codes]
-        kernels = [_kernel(fact, images, codes) for fact in facts]
+        kernels = self._compiled() if self.is_portable else self._kernels()
         ops, also_after = self._ops(kernels)
         order = execution_order(ops, also_after)
         levels = execution_levels(ops, also_after)
@@ -203,6 +216,19 @@ class _Reader:
                 f"{manifest.text('svod')}; svod {__version__} reads up to {FORMAT}: "
                 "use a newer svod or save the plan with this one"
             )
+
+    def _check_signature(self, text: bytes) -> None:
+        held = SIGNATURE in self.archive.entries
+        if not held or not is_ours(text, self.archive.read(SIGNATURE, 64)):
+            raise UntrustedPlanError(
+                f"{self.archive.path.name} holds machine code that "
+                + ("you have not saved, or that was changed since" if held else "nobody has signed")
+                + ": load_plan(path, trusted=True) runs it, as you would run a program; files "
+                "written by plan.save(path, portable=True) hold none and need no trust"
+            )
+
+    def _check_machine(self) -> None:
+        manifest = self.manifest
         if manifest.number("kernel_interface", 1) != KERNEL_INTERFACE:
             raise PlanFormatError(
                 f"{self.archive.path.name} was saved by svod {manifest.text('svod')}, whose "
@@ -248,6 +274,29 @@ class _Reader:
         self.buffer_count = len(self.buffer_facts)
 
     # -- parts ----------------------------------------------------------------------------------
+
+    def _kernels(self) -> list[tuple[CompiledKernel, UOp]]:
+        """Kernels from machine code, which have no graph."""
+        codes = self._codes()  # checked bytes; nothing is executable yet
+        facts = self.manifest.all_inner("kernels")
+        for fact in facts:
+            fact.number("code", high=len(codes) - 1)
+        self._load_launcher()
+        images = [ObjectImage(code) for code in codes]
+        body = make(O.SINK, dt.void, ())
+        return [(_kernel(fact, images, codes), body) for fact in facts]
+
+    def _compiled(self) -> list[tuple[CompiledKernel, UOp]]:
+        """Kernels from graphs, compiled for this machine."""
+        from svod.runtime.bodies import MOST_TEXT, read_body
+        from svod.runtime.caches import compiled_kernels
+
+        bodies = [
+            read_body(fact.text("body", MOST_TEXT), f"manifest.kernels[{number}].body")
+            for number, fact in enumerate(self.manifest.all_inner("kernels"))
+        ]
+        made = compiled_kernels(bodies, "CPU")
+        return [(made[body], body) for body in bodies]
 
     def _codes(self) -> list[bytes]:
         codes = []
@@ -315,17 +364,19 @@ class _Reader:
             for region, offset, size, dtype in self.buffer_facts
         ]
 
-    def _ops(self, kernels: Sequence[CompiledKernel]) -> tuple[list[PreparedOp], list[list[int]]]:
-        body = make(O.SINK, dt.void, ())  # a loaded kernel has no graph
+    def _ops(
+        self, kernels: Sequence[tuple[CompiledKernel, UOp]]
+    ) -> tuple[list[PreparedOp], list[list[int]]]:
         facts = self.manifest.all_inner("ops")
         ops: list[PreparedOp] = []
         for fact in facts:
-            ops.append(self._op(fact, kernels, body))
+            ops.append(self._op(fact, kernels))
         also_after = [fact.numbers("also_after", high=len(facts) - 1) for fact in facts]
         return ops, also_after
 
-    def _op(self, fact: Checked, kernels: Sequence[CompiledKernel], body: UOp) -> PreparedOp:
-        kind = fact.one_of("kind", ("kernel", "copy", "view", "custom"))
+    def _op(self, fact: Checked, kernels: Sequence[tuple[CompiledKernel, UOp]]) -> PreparedOp:
+        kinds = ("kernel", "copy", "view", "custom")
+        kind = fact.one_of("kind", kinds[:-1] if self.is_portable else kinds)
         number = fact.number("id")
         places = fact.numbers("buffers", high=self.buffer_count - 1)
         after = fact.numbers("after")
@@ -349,13 +400,18 @@ class _Reader:
             if not is_inside or view[2] * view[3].itemsize != size:
                 raise fact.wrong("offset", "where the view lies in its base", offset)
             return PreparedBufferView(number, places, offset, size, after)
-        kernel = kernels[fact.number("kernel", high=len(kernels) - 1)]
+        kernel, body = kernels[fact.number("kernel", high=len(kernels) - 1)]
+        if self.is_portable:
+            places = self._places(fact, kernel, body, places)
         values = fact.numbers("values", INT64_MIN, INT64_MAX)
         if kernel.globals and len(places) != len(kernel.globals):
             raise fact.wrong("buffers", f"{len(kernel.globals)} places", places)
         if len(values) != len(kernel.var_names):
             raise fact.wrong("values", f"{len(kernel.var_names)} values", values)
-        outputs = fact.numbers("outputs", high=len(places) - 1)
+        if self.is_portable:
+            outputs = [n for n, slot in enumerate(kernel.globals) if slot in kernel.outs]
+        else:
+            outputs = fact.numbers("outputs", high=len(places) - 1)
         device = canonical(fact.text("device", 64))
         if not outputs or base_key(device) != "CPU":
             raise fact.wrong("outputs", "an output on a CPU", outputs)
@@ -363,6 +419,22 @@ class _Reader:
             number, body, kernel, device, places, outputs, values, fact.values("fixed"), after,
             runtime_vars=_variables(fact),
         )  # fmt: skip
+
+    def _places(
+        self, fact: Checked, kernel: CompiledKernel, body: UOp, places: Sequence[int]
+    ) -> list[int]:
+        """The buffers of a kernel that was compiled here, in the order of its arguments."""
+        from svod.runtime.bodies import memory_problem
+
+        slots = fact.numbers("slots", high=len(self.manifest.items("buffers")))
+        if len(slots) != len(places) or len(set(slots)) != len(slots):
+            raise fact.wrong("slots", f"{len(places)} numbers that differ", slots)
+        given = dict(zip(slots, places, strict=True))
+        facts = {slot: self.buffer_facts[place] for slot, place in given.items()}
+        problem = memory_problem(body, kernel, {s: (f[2], f[3]) for s, f in facts.items()})
+        if problem is not None:
+            raise fact.wrong("buffers", problem, places)
+        return [given[slot] for slot in kernel.globals]
 
 
 def _kernel(fact: Checked, images: Sequence[ObjectImage], codes: Sequence[bytes]) -> CompiledKernel:

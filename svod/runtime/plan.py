@@ -204,17 +204,23 @@ class ExecutionPlan:
         return profile_table(profiles, roofline)
 
     def save(
-        self, path: str | os.PathLike[str], weights: bool = True, without: Collection[str] = ()
+        self,
+        path: str | os.PathLike[str],
+        weights: bool = True,
+        without: Collection[str] = (),
+        portable: bool = False,
     ) -> None:
         """Write the plan to a file that `svod.load_plan` turns into a plan again.
 
         The file holds the machine code and the content of everything a run needs but does not
         make: weights, and what is bound to the inputs now. `without` names inputs to leave out,
         `weights=False` leaves out all of it; what is left out must be bound after loading.
+        With `portable=True` it holds graphs instead of machine code: it loads on every machine
+        and needs no trust, but is compiled there.
         """
         from svod.runtime.save import save_plan
 
-        save_plan(self, os.fspath(path), weights, without)
+        save_plan(self, os.fspath(path), weights, without, portable)
 
     # -- inputs and outputs by name -------------------------------------------------------------
 

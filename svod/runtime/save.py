@@ -1,8 +1,9 @@
 """Saving a plan to a file.
 
 Out: a zip archive of `manifest.json`, the object code of the kernels, the code of the launcher,
-and the content of all memory a run needs. Nothing in it is pickled and nothing is compressed, so
-that loading maps the weights instead of reading them. What a plan makes itself is not stored.
+a signature of this user, and the content of all memory a run needs. A portable file holds graphs of
+the kernels instead of code. Nothing in it is pickled and nothing is compressed, so that loading
+maps the weights instead of reading them. What a plan makes itself is not stored.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from svod.runtime.archive import ALIGNMENT, Pieces, write_archive
 from svod.runtime.content import Region, find_regions, mark_needed
 from svod.runtime.memory import MemoryReport
 from svod.runtime.ops import (
-    CompiledKernel,
     PreparedBufferView,
     PreparedCopy,
     PreparedCustomFunction,
@@ -34,18 +34,24 @@ from svod.runtime.ops import (
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.portable import needed_processor
 from svod.runtime.ports import view_roots
+from svod.runtime.signing import sign
 
-FORMAT = 1  # of the file; a reader refuses a newer one
+FORMAT = 2  # of the file; a reader refuses a newer one
 KIND = "svod plan"
 # How kernels are called: `void kernel(ptr buffers, ptr values, i64 core)`.
 KERNEL_INTERFACE = 1
 MANIFEST, GUARD, LAUNCHER, DATA = "manifest.json", "manifest.blake2b", "launcher.o", "data.bin"
+SIGNATURE = "manifest.signature"
 
 Json: TypeAlias = Any  # what json.dumps takes
 
 
 def save_plan(
-    plan: ExecutionPlan, path: str | Path, weights: bool = True, without: Collection[str] = ()
+    plan: ExecutionPlan,
+    path: str | Path,
+    weights: bool = True,
+    without: Collection[str] = (),
+    portable: bool = False,
 ) -> None:
     """Write a plan to a file; see `ExecutionPlan.save`."""
     unknown = set(without) - plan.inputs.keys()
@@ -58,18 +64,22 @@ def save_plan(
             "again. Save it with its weights, or prepare it without freeze=True"
         )
     with plan._lock:
-        _Writer(plan, weights, frozenset(without)).write(Path(path))
+        _Writer(plan, weights, frozenset(without), portable).write(Path(path))
 
 
 class _Writer:
     """The parts of one file."""
 
-    def __init__(self, plan: ExecutionPlan, weights: bool, without: frozenset[str]) -> None:
+    def __init__(
+        self, plan: ExecutionPlan, weights: bool, without: frozenset[str], portable: bool
+    ) -> None:
         self.plan = plan
+        self.portable = portable
         self.buffers = plan.buffers()
         self.ops = plan.prepared_ops()
         _require_host(plan, self.buffers)
-        self.kernels: dict[int, int] = {}  # number in the file by the id of a compiled kernel
+        # Numbers in the file, by the id of a compiled kernel or the content of a portable one.
+        self.kernels: dict[int | str, int] = {}
         self.codes: dict[bytes, int] = {}
         self.regions = find_regions(self.buffers)
         inputs = [port.index for port in plan.ports if not port.is_output]
@@ -84,14 +94,18 @@ class _Writer:
             self.data_bytes += -(-region.nbytes // ALIGNMENT) * ALIGNMENT
 
     def write(self, path: Path) -> None:
-        launcher_key, launcher = _launcher_object()
-        manifest = self._manifest(launcher_key, launcher)
+        manifest = self._manifest()
+        if not self.portable:
+            launcher_key, launcher = _launcher_object()
+            manifest |= self._code(launcher_key, launcher)
         text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
         entries: dict[str, Callable[[], Pieces]] = {
             MANIFEST: lambda: [text],
             GUARD: lambda: [checksum(text).hex().encode()],
-            LAUNCHER: lambda: [launcher],
         }
+        if not self.portable:
+            entries[SIGNATURE] = _pieces(sign(text))
+            entries[LAUNCHER] = _pieces(launcher)
         for code, number in self.codes.items():
             entries[code_entry(number)] = _pieces(code)
         entries[DATA] = self._data
@@ -152,31 +166,37 @@ class _Writer:
 
     # -- the manifest ---------------------------------------------------------------------------
 
-    def _manifest(self, launcher_key: str, launcher: bytes) -> Json:
-        plan = self.plan
+    def _code(self, launcher_key: str, launcher: bytes) -> Json:
+        """What only a file with machine code says; it needs the kernels of the manifest."""
         compiled = [op.kernel.program for op in self.ops if isinstance(op, PreparedKernel)]
         processor = needed_processor(compiled)
-        home = {place: number for number, r in enumerate(self.regions) for place in r.places}
-        ops = [self._op(op, also) for op, also in zip(
-            self.ops, plan.instance_dependencies, strict=True)]  # fmt: skip
-        kernels: list[Json] = [None] * len(self.kernels)
-        for op in self.ops:
-            if isinstance(op, PreparedKernel):
-                number = self.kernels[id(op.kernel)]
-                kernels[number] = kernels[number] or self._kernel(op.kernel)
         return {
-            "kind": KIND,
-            "format": FORMAT,
-            "svod": __version__,
             "kernel_interface": KERNEL_INTERFACE,
             "machine": {
                 "architecture": processor.architecture,
                 "model": processor.model,
                 "features": sorted(processor.features),
             },
-            "device": plan.device(),
             "launcher": {"key": launcher_key, "checksum": checksum(launcher).hex()},
             "code": [{"checksum": checksum(code).hex(), "bytes": len(code)} for code in self.codes],
+        }
+
+    def _manifest(self) -> Json:
+        plan = self.plan
+        home = {place: number for number, r in enumerate(self.regions) for place in r.places}
+        ops = [self._op(op, also) for op, also in zip(
+            self.ops, plan.instance_dependencies, strict=True)]  # fmt: skip
+        kernels: list[Json] = [None] * len(self.kernels)
+        for op in self.ops:
+            if isinstance(op, PreparedKernel):
+                number = self.kernels[self._kernel_key(op)]
+                kernels[number] = kernels[number] or self._kernel(op)
+        return {
+            "kind": KIND,
+            "format": FORMAT,
+            "svod": __version__,
+            "portable": self.portable,
+            "device": plan.device(),
             "kernels": kernels,
             "regions": [self._region(region) for region in self.regions],
             "buffers": [
@@ -239,6 +259,12 @@ class _Writer:
             return {"kind": "view", **shared, "offset": op.byte_offset, "bytes": op.byte_size}
         variables = [[v.name, v.min_val, v.max_val] for v in op.runtime_vars or ()]
         if isinstance(op, PreparedCustomFunction):
+            if self.portable:
+                raise UnsupportedError(
+                    f"a portable plan cannot call the function {op.kind}. Save the plan without "
+                    "portable=True",
+                    "plan",
+                )
             return {
                 "kind": "custom",
                 **shared,
@@ -248,11 +274,12 @@ class _Writer:
                 "variables": variables,
                 "values": dict(getattr(op, "values", {})),
             }
-        number = self.kernels.setdefault(id(op.kernel), len(self.kernels))
+        number = self.kernels.setdefault(self._kernel_key(op), len(self.kernels))
         return {
             "kind": "kernel",
             **shared,
             "kernel": number,
+            **({"slots": list(op.kernel.globals)} if self.portable else {}),
             "device": op.device,
             "outputs": list(op.output_indices),
             "values": list(op.vals),
@@ -260,7 +287,15 @@ class _Writer:
             "variables": variables,
         }
 
-    def _kernel(self, kernel: CompiledKernel) -> Json:
+    def _kernel_key(self, op: PreparedKernel) -> int | str:
+        return op.ast.content_hash if self.portable else id(op.kernel)
+
+    def _kernel(self, op: PreparedKernel) -> Json:
+        kernel = op.kernel
+        if self.portable:
+            from svod.runtime.bodies import body_text  # loading needs this file, and no graphs
+
+            return {"name": kernel.entry_point, "body": body_text(op)}
         code = getattr(kernel.program, "object_code", None)
         symbol = getattr(kernel.program, "name", "")
         if not kernel.address or not code or not symbol:

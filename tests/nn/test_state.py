@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,17 @@ def test_damaged_files_never_end_in_anything_but_an_error(tmp_path: Path) -> Non
                 assert t.numel() <= len(raw)
         except SvodError:
             pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse to cut a mapped file")
+def test_a_file_that_was_cut_after_opening_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    path = tmp_path / "cut.safetensors"
+    ones = np.ones(1 << 18, np.float32)
+    save_file({"a": svod.Tensor(ones), "b": svod.Tensor(ones)}, path)
+    tensors = load_file(path)
+    read_before = tensors["a"].realize()
+    os.truncate(path, 4096)
+    for read in (lambda: (tensors["b"] * 2).numpy(), lambda: tensors["b"].numpy()):
+        with pytest.raises(SvodError, match="and has 4096 now; replace files by"):
+            read()
+    assert read_before.sum().item() == 1 << 18, "what was read stays"
