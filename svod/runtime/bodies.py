@@ -13,6 +13,7 @@ from math import prod
 from svod.base.errors import GraphError, PlanFormatError, SvodError, UnsupportedError
 from svod.dtype.types import DType
 from svod.ir import ops as O
+from svod.ir.args import IndexCheck
 from svod.ir.checks.tensors import TENSOR
 from svod.ir.node import UOp, is_symbolic, toposort
 from svod.ir.text import dump, parse
@@ -60,7 +61,7 @@ def read_body(text: str, where: str) -> UOp:
         if len(nodes) > MOST_NODES:
             raise PlanFormatError(f"{where}: a body of {len(nodes)} nodes is too large")
         for node in nodes:
-            if node.op not in ALLOWED:
+            if node.op not in ALLOWED or type(node.arg) is IndexCheck:  # marks for plans, not code
                 raise PlanFormatError(f"{where}: {O.NAMES[node.op]} does not belong into it")
         verify_tensor_graph(body, "loading")
         _check_sizes(nodes, where)

@@ -375,12 +375,13 @@ class _Reader:
         return ops, also_after
 
     def _op(self, fact: Checked, kernels: Sequence[tuple[CompiledKernel, UOp]]) -> PreparedOp:
-        kinds = ("kernel", "copy", "view", "custom")
-        kind = fact.one_of("kind", kinds[:-1] if self.is_portable else kinds)
+        kind = fact.one_of("kind", ("kernel", "copy", "view", "custom"))
         number = fact.number("id")
         places = fact.numbers("buffers", high=self.buffer_count - 1)
         after = fact.numbers("after")
         if kind == "custom":
+            if self.is_portable:
+                self._require_check(fact, places)
             return PreparedCustomFunction(
                 number, fact.text("function"),
                 tuple([_attribute(fact, value) for value in fact.items("attributes")]),
@@ -419,6 +420,24 @@ class _Reader:
             number, body, kernel, device, places, outputs, values, fact.values("fixed"), after,
             runtime_vars=_variables(fact),
         )  # fmt: skip
+
+    def _require_check(self, fact: Checked, places: Sequence[int]) -> None:
+        """The one function that a portable plan may call looks at a word, and perhaps a size."""
+        from svod.ir.guards import CHECK
+
+        if fact.text("function") != CHECK or fact.value("variables") or fact.value("values"):
+            raise fact.wrong("function", f"{CHECK} without variables", fact.value("function"))
+        held = [self.buffer_facts[place] for place in places]
+        wanted = (dt.uint64, dt.uint64, dt.int64)[: len(held)]
+        if len(held) not in (2, 3) or any(
+            size != 1 or dtype is not kind
+            for (_, _, size, dtype), kind in zip(held, wanted, strict=True)
+        ):
+            raise fact.wrong("buffers", "a word, its result and perhaps a size", places)
+        match fact.items("attributes"):
+            case [str(), int(size), bool(), 32 | 64, bool()] if (size < 0) == (len(held) == 3):
+                return
+        raise fact.wrong("attributes", "what the word means", fact.value("attributes"))
 
     def _places(
         self, fact: Checked, kernel: CompiledKernel, body: UOp, places: Sequence[int]

@@ -19,6 +19,7 @@ from svod.base.hashing import checksum
 from svod.device.buffer import Buffer
 from svod.device.names import base_key
 from svod.ir import ops as O
+from svod.ir.guards import CHECK
 from svod.ir.node import UOp
 from svod.ir.text import dump
 from svod.runtime.archive import ALIGNMENT, Pieces, write_archive
@@ -259,7 +260,7 @@ class _Writer:
             return {"kind": "view", **shared, "offset": op.byte_offset, "bytes": op.byte_size}
         variables = [[v.name, v.min_val, v.max_val] for v in op.runtime_vars or ()]
         if isinstance(op, PreparedCustomFunction):
-            if self.portable:
+            if self.portable and op.kind != CHECK:
                 raise UnsupportedError(
                     f"a portable plan cannot call the function {op.kind}. Save the plan without "
                     "portable=True",

@@ -186,6 +186,11 @@ def body(manifest: dict[str, Any], number: int = 0) -> str:
     return str(manifest["kernels"][number]["body"])
 
 
+def check_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(op for op in manifest["ops"] if op["kind"] == "custom")
+    return found
+
+
 def replaced(old: str, new: str) -> Callable[[dict[str, Any]], None]:
     def edit(manifest: dict[str, Any]) -> None:
         assert re.search(old, body(manifest)), body(manifest)
@@ -217,16 +222,45 @@ def replaced(old: str, new: str) -> Callable[[dict[str, Any]], None]:
         (lambda m: m["ops"][0].update(slots=[0, 1]), r"ops\[0\].slots"),
         (lambda m: m["ops"][0].update(slots=[0, 1, 1]), r"ops\[0\].slots"),
         (lambda m: m["ops"][0].update(slots=[0, 2, 1]), r"ops\[0\].buffers: expected float32"),
-        (lambda m: m["ops"][0].update(kind="custom"), "expected kernel or copy or view"),
+        (lambda m: m["ops"][0].update(kind="format disk"), "expected kernel or copy or view"),
         (lambda m: m["ops"][0].update(values=[1]), r"ops\[0\].values"),
     ],
 )
-def test_a_hostile_portable_plan_is_refused(
-    portable: Path, edit: Callable[[dict[str, Any]], None], complaint: str
+def test_a_hostile_graph_is_refused(
+    tmp_path: Path, edit: Callable[[dict[str, Any]], None], complaint: str
 ) -> None:
-    rewritten(portable, edit)
+    x, w = svod.Tensor(normal(6, 8)), svod.Tensor(normal(8, 5, seed=1))
+    (x @ w).prepare().save(tmp_path / "plan.svod", portable=True)
+    rewritten(tmp_path / "plan.svod", edit)
+    with pytest.raises(PlanFormatError, match=complaint):
+        svod.load_plan(tmp_path / "plan.svod")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"function": "linalg.inv"}, "expected check_indices"),
+        ({"buffers": [0] * 4}, "expected a word"),
+        ({"attributes": ["x", -1, True, 64, True]}, "attributes"),
+        ({"attributes": [{"bytes": "00"}] * 5}, "attributes"),
+        ({"values": {"n": 1}}, "without variables"),
+    ],
+)
+def test_a_portable_plan_calls_no_function_but_the_check_of_indices(
+    portable: Path, change: dict[str, Any], complaint: str
+) -> None:
+    rewritten(portable, lambda manifest: check_of(manifest).update(change))
     with pytest.raises(PlanFormatError, match=complaint):
         svod.load_plan(portable)
+
+
+def test_indices_are_checked_in_a_portable_plan_too(tmp_path: Path) -> None:
+    rows = svod.Tensor(np.array([3, 0]))
+    plan = prepare([svod.Tensor(normal(6, 8))[rows]], inputs={"rows": rows}, outputs=["y"])
+    plan.save(tmp_path / "plan.svod", portable=True)
+    loaded = svod.load_plan(tmp_path / "plan.svod")
+    with pytest.raises(IndexError, match="6 is out of range"):
+        loaded(rows=np.array([6, 0]))
 
 
 FUZZ = """
