@@ -25,7 +25,7 @@ from svod.tensor.elements import Layout
 from svod.tensor.modes import as_leaf, detached
 from svod.tensor.pieces import diagonal_of, take_cuts
 from svod.tensor.registry import changes
-from svod.tensor.tracing import memory_of
+from svod.tensor.tracing import memory_of, note_write, state
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -229,6 +229,8 @@ def others(t: Tensor) -> list[Tensor]:
 
 def give(t: Tensor, node: UOp, device: str | None = None) -> None:
     """Write: the tensor has a new value, and every tensor that shows its elements shows it."""
+    if state.effects is not None:
+        note_write(t)
     link = t._link
     if link is None:
         _put(t, _own(t, node), device)

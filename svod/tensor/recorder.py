@@ -26,7 +26,7 @@ from svod.tensor.core import Core, tensor_of, wrap
 from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.realize import realize, recorded_plan
 from svod.tensor.results import Output, joined
-from svod.tensor.tracing import Effects, recording
+from svod.tensor.tracing import Effects, WithoutMemory, recording
 from svod.tensor.trees import Form, flatten, unflatten
 from svod.tensor.writes import waiting
 
@@ -82,7 +82,7 @@ class Recorder:
         """The plan, and the memory it shares with tensors outside."""
         try:
             found, used, written = self._recorded()
-        except _WithoutMemory as error:
+        except WithoutMemory as error:
             with history.paused():
                 realize(error.tensors)
             return Recorder(self.owner, self.form, self.leaves).prepared()
@@ -101,6 +101,7 @@ class Recorder:
         before = [(t, t.uop) for t in registry.live_tensors()]
         effects = Effects()
         effects.gradients = {id(t): t.grad for t in history.leaves()}
+        effects.outside = {id(t) for t, _ in before}.difference([id(t) for t in self.seen])
         named: set[int] = set()
         name = getattr(self.owner.function, "__name__", "jit")
         try:
@@ -155,8 +156,10 @@ class Recorder:
             if new.op == O.ASSIGN:
                 found[new] = None
                 self.writers.append(t)
-            elif tracing.without_waits(new) is old or registry.buffer_node(new) is not None:
+            elif tracing.without_waits(new) is old:
                 continue
+            elif registry.buffer_node(new) is not None and id(t) not in effects.written:
+                continue  # it was computed
             elif registry.buffer_node(old) is not None:
                 registry.own_memory(old)
                 found[B.assign(old, new)] = None
@@ -194,7 +197,7 @@ class Recorder:
             else:
                 lazy.append(t)
         if lazy:
-            raise _WithoutMemory(lazy)
+            raise WithoutMemory(lazy)
 
     def _plan(
         self,
@@ -358,14 +361,6 @@ def _is_view(node: UOp) -> bool:
     while node.op in O.VIEWS:
         node = node.src[0]
     return node.op in (O.BUFFER, O.AFTER)
-
-
-class _WithoutMemory(Exception):
-    """The function changes tensors in place that are computed first."""
-
-    def __init__(self, tensors: list[Tensor]) -> None:
-        super().__init__(f"{len(tensors)} tensors")
-        self.tensors = tensors
 
 
 def _can_be_written(node: UOp) -> bool:

@@ -41,6 +41,19 @@ class Effects:
         self.assumed: dict[int, tuple[Any, Any]] = {}  # of these, leaf and gradient, what was read
         self.given: dict[int, tuple[Any, Any]] = {}  # by id: tensor and gradient before one was set
         self.facts: dict[int, tuple[Any, Facts]] = {}  # by the id of the object, which is kept
+        self.outside: set[int] = set()  # ids of the tensors that were there before
+        self.written: set[int] = set()  # of these, the ones that were given a new value
+
+
+class WithoutMemory(BaseException):
+    """A recorded function changes tensors in place that must be computed first.
+
+    It goes through the function to the recorder, which computes them and starts again.
+    """
+
+    def __init__(self, tensors: list[Any]) -> None:
+        super().__init__(f"{len(tensors)} tensors")
+        self.tensors = tensors
 
 
 class Timed:
@@ -133,6 +146,22 @@ def refuse_traced(tensors: Iterable[Tensor]) -> None:
             )
 
 
+def note_write(t: Tensor) -> None:
+    """A tensor is about to get a new value: where it is from outside, every call makes that anew,
+    so nobody may read what its memory holds while the function is recorded."""
+    effects = state.effects
+    if effects is None or id(t) not in effects.outside or not elements(t.uop.shape):
+        return
+    if id(t) not in effects.written:
+        node = floats_of(t.uop)
+        while node.op in O.VIEWS or node.op in (O.AFTER, O.ASSIGN, O.BITCAST):
+            node = node.src[0]
+        if node.op not in (O.BUFFER, O.BUFFER_VIEW):
+            raise WithoutMemory([t])
+        effects.written.add(id(t))
+        state.stand_ins |= {node}
+
+
 def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The tensors that can be computed now; assignments among the others happen in the plan."""
     found = []
@@ -140,6 +169,8 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
     writers: list[Tensor] = []
     for t in tensors:
         node = floats_of(t.uop)
+        if state.effects is not None and id(t) in state.effects.written and node.op != O.ASSIGN:
+            continue  # it is written by the plan
         if not is_traced(node):
             found.append(t)
         elif node.op == O.ASSIGN and state.effects is not None:
