@@ -9,11 +9,13 @@ wherever they are needed. Elsewhere the gradient is derived step by step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from svod.base.errors import DeviceError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import finfo
+from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, is_symbolic
@@ -54,11 +56,27 @@ def attend(
         nodes = [mark(t.uop, Mark(_NAME, "input", i)) for i, t in enumerate(given)]
         query, key, value, *masks = (wrap(n, t._device) for n, t in zip(nodes, given, strict=True))
         mask = masks[0] if masks else None
+    if not query.device.startswith("CUDA"):
+        return _in_float32(query, key, value, mask, dropout, call)
     scores = masked(query @ key.transpose(-2, -1), mask, call)
     # A triangle leaves every row its first key; a mask may leave it none.
     weights = scores.softmax(-1) if mask is None else _safe_softmax(scores)
     found = weights.dropout(dropout, dropout > 0) @ value
     return wrap(mark(found.uop, Mark(_NAME, "output", 0, call)), found._device) if is_own else found
+
+
+def _in_float32(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, call: Call
+) -> Tensor:
+    """Scores and weights of narrow floats in float32, as a GPU's kernel keeps them: the result is
+    rounded once."""
+    kind = accumulator(promote(query.dtype, key.dtype))
+    scores = masked(query.matmul(key.transpose(-2, -1), dtype=kind), mask, call)
+    weights = scores.softmax(-1) if mask is None else _safe_softmax(scores)
+    found = weights.dropout(dropout, dropout > 0) @ value
+    given = [query, key, value, *([] if mask is None or mask.dtype.kind == "b" else [mask])]
+    common = reduce(promote, [t.dtype for t in given])
+    return found.cast(common) if common.kind == "f" else found
 
 
 def masked(products: Tensor, mask: Tensor | None, call: Call, is_turned: bool = False) -> Tensor:

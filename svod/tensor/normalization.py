@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import finfo
+from svod.dtype.promotion import promote
 from svod.ir import build as B
 from svod.tensor.attention import Call, attend
-from svod.tensor.core import Axis, Core, accumulator, axis_of, float_node, integer, shape_of, wrap
+from svod.tensor.core import Axis, Core, accumulator, float_node, integer, shape_of, wrap
 from svod.tensor.elementwise import select
 from svod.tensor.reductions import top_of
 
@@ -56,9 +58,7 @@ class Normalization(Core):
 
     def standardize(self: Tensor, dim: Axis = -1, eps: float = 1e-5) -> Tensor:
         """(x - mean) / sqrt(variance + eps) over axes."""
-        x = _wide(self)
-        apart = x - x.mean(dim, True)
-        return _narrow(apart * ((apart * apart).mean(dim, True) + eps).rsqrt(), self)
+        return _narrow(_standardized(_wide(self), dim, eps), self)
 
     layernorm = standardize
 
@@ -71,7 +71,7 @@ class Normalization(Core):
     ) -> Tensor:
         """Standardised over the last axes, then scaled and shifted."""
         axes = _last_axes(self, normalized_shape)
-        return _affine(self.standardize(axes, eps), weight, bias)
+        return _affine(self, _standardized(_wide(self), axes, eps), weight, bias)
 
     def rms_norm(
         self: Tensor,
@@ -84,7 +84,7 @@ class Normalization(Core):
         x = _wide(self)
         kind = dt.FLOATS_OF.get(x.dtype, self.dtype if self.dtype.kind == "f" else x.dtype)
         small = finfo(kind).eps if eps is None else eps
-        return _affine(_narrow(x * ((x * x).mean(axes, True) + small).rsqrt(), self), weight, None)
+        return _affine(self, x * ((x * x).mean(axes, True) + small).rsqrt(), weight, None)
 
     def batch_norm(
         self: Tensor,
@@ -106,19 +106,21 @@ class Normalization(Core):
         _check_channels(self, running_mean, running_var, weight, bias)
         if training and self.numel() == self.shape[1]:
             raise ShapeError(f"batch_norm: one value per channel in training, shape {self.shape}")
+        kept: tuple[Tensor, ...] = ()
         if training or running_mean is None or running_var is None:
-            mean, variance = self.mean(axes), self.var(axes, 0)
+            mean, variance = _wide(self).mean(axes), _wide(self).var(axes, 0)
             if training and running_mean is not None and running_var is not None:
-                running_mean.assign(running_mean * (1 - momentum) + mean * momentum)
-                fresh = self.var(axes, 1) * momentum
-                running_var.assign(running_var * (1 - momentum) + fresh)
+                fresh = _narrow(mean, self), self.var(axes, 1)
+                running_mean.assign(running_mean * (1 - momentum) + fresh[0] * momentum)
+                running_var.assign(running_var * (1 - momentum) + fresh[1] * momentum)
         else:
-            mean, variance = running_mean, running_var
+            kept = mean, variance = running_mean, running_var
         line = [-1 if i == 1 else 1 for i in range(self.ndim)]
-        scale = (variance + eps).rsqrt()
-        scale = scale if weight is None else scale * weight
-        found = (self - mean.reshape(line)) * scale.reshape(line)
-        return found if bias is None else found + bias.reshape(line)
+        scale = (_wide(variance) + eps).rsqrt()
+        scale = scale if weight is None else scale * _wide(weight)
+        found = (_wide(self) - _wide(mean).reshape(line)) * scale.reshape(line)
+        found = found if bias is None else found + _wide(bias).reshape(line)
+        return _in_common(found, self, *kept, weight, bias)
 
     def group_norm(
         self: Tensor,
@@ -133,10 +135,10 @@ class Normalization(Core):
             raise ShapeError(f"group_norm: {groups} groups of the channels of {self.shape}")
         parts = (groups, self.shape[1] // groups)
         x = self.reshape(self.shape[0], *parts, *self.shape[2:])
-        x = x.standardize(tuple(range(2, x.ndim)), eps)
+        found = _standardized(_wide(x), tuple(range(2, x.ndim)), eps)
         line = (1, *parts, *[1] * (self.ndim - 2))
         scale, shift = (None if t is None else t.reshape(line) for t in (weight, bias))
-        return _affine(x, scale, shift).reshape(self.shape)
+        return _affine(self, found, scale, shift).reshape(self.shape)
 
     def instance_norm(
         self: Tensor,
@@ -147,7 +149,10 @@ class Normalization(Core):
         """Standardised per sample and channel."""
         if self.ndim < 3:
             raise ShapeError(f"instance_norm needs axes after the channels, not {self.shape}")
-        return _per_channel(self.standardize(tuple(range(2, self.ndim)), eps), weight, bias)
+        found = _standardized(_wide(self), tuple(range(2, self.ndim)), eps)
+        line = [-1 if i == 1 else 1 for i in range(self.ndim)]
+        scale, shift = (None if t is None else t.reshape(line) for t in (weight, bias))
+        return _affine(self, found, scale, shift)
 
     def normalize(self: Tensor, p: float = 2.0, dim: Axis = 1, eps: float = 1e-12) -> Tensor:
         """x divided by its norm over an axis, at least eps."""
@@ -199,15 +204,18 @@ def _last_axes(x: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, .
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-def _affine(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    scaled = x if weight is None else x * weight
-    return scaled if bias is None else scaled + bias
+def _standardized(x: Tensor, axes: Axis, eps: float) -> Tensor:
+    apart = x - x.mean(axes, True)
+    return apart * ((apart * apart).mean(axes, True) + eps).rsqrt()
 
 
-def _per_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    line = [-1 if i == axis_of(1, x.ndim) else 1 for i in range(x.ndim)]
-    return _affine(
-        x,
-        None if weight is None else weight.reshape(line),
-        None if bias is None else bias.reshape(line),
-    )
+def _affine(given: Tensor, found: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """A wide result scaled and shifted, in the dtype of what was given: rounded once."""
+    scaled = found if weight is None else found * _wide(weight)
+    shifted = scaled if bias is None else scaled + _wide(bias)
+    return _in_common(shifted, given, weight, bias)
+
+
+def _in_common(found: Tensor, given: Tensor, *others: Tensor | None) -> Tensor:
+    dtypes = [float_node(given.uop).dtype, *[t.dtype for t in others if t is not None]]
+    return wrap(B.cast(found.uop, reduce(promote, dtypes)), found._device)
