@@ -225,7 +225,11 @@ def _rendered(
         found = request if chosen is first else _cpu_request(body, chosen, device)
         source = found.source or complete(found.program, device, ProgramStage.SOURCE)
         if emits:
-            object_for(checked_spec(source).src)
+            try:
+                object_for(checked_spec(source).src)
+            except CompileError as problem:
+                text = f"{device.name} could not compile {found.name}: {problem}"
+                raise CompileError(text) from problem
         return replace(found, source=source)
 
     machine = _cpu_machine(device.name)
@@ -275,6 +279,10 @@ def _compile_on_cpu(requests: list[_Request], device: Device) -> list[CompiledKe
     try:
         binary = object_for(joined_modules([spec.src for spec in specs]))
     except Exception as problem:
+        if len(requests) > 1:  # too much at once, or one of them is the fault
+            half = len(requests) // 2
+            parts = (requests[:half], requests[half:])
+            return [kernel for part in parts for kernel in _compile_on_cpu(part, device)]
         raise CompileError(
             f"{device.name} could not compile {names}: {brief(problem)}"
         ) from problem

@@ -19,6 +19,7 @@ from svod.base.hashing import digest
 from svod.base.knobs import knobs
 from svod.base.locks import COMPILER, LEAF, held_lock, hold_at_fork
 from svod.base.log import debug
+from svod.base.room import room
 from svod.base.timing import span
 from svod.codegen.pipeline import KernelCode, generate
 from svod.codegen.render.llvm import module
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from svod.base.store import BlobStore
 
 FORMAT = "3"  # changes when the ABI or the way objects are made does
+# Memory of one code generation, measured for kernels of 0.1 to 4 MB: 30 MB and 60 bytes per byte.
+LLVM_BYTES, LLVM_SHARE = 40 << 20, 80
 counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
 
 
@@ -234,6 +237,7 @@ def emit_object(source: str) -> bytes:
 
     with _llvm_lock:
         machine = _target_machine(target())
+        _refuse_if_too_large(source)
         try:
             parsed = llvm.parse_assembly(source)
             parsed.verify()
@@ -243,6 +247,17 @@ def emit_object(source: str) -> bytes:
         if knobs.debug >= 6:
             debug(6, machine.emit_assembly(parsed))
         return bytes(machine.emit_object(parsed))
+
+
+def _refuse_if_too_large(source: str) -> None:
+    """LLVM ends the process where it gets no memory: the likely need is looked at before."""
+    needed, left = LLVM_BYTES + LLVM_SHARE * len(source), room()
+    if left is not None and needed > left:
+        raise CompileError(
+            f"compiling {len(source):,} bytes of LLVM IR takes about {needed >> 20:,} MiB and "
+            f"{left >> 20:,} MiB are left: give the process more memory, or realize parts of the "
+            "graph on their own"
+        )
 
 
 class _LinkedImage:
