@@ -73,3 +73,9 @@ TAKES_COMPLEX: Final = frozenset(
 MODULES: Final = (
     "svod.tensor.complex", "svod.tensor.fft", "svod.tensor.spectral", "svod.nn.activations",
 )  # fmt: skip
+
+
+def takes_complex(name: str) -> bool:
+    """Whether a function takes complex tensors; a form in place or of a copy does as its base."""
+    forms = (name, name.removesuffix("_"), name.removesuffix("_copy"), name.removeprefix("unsafe_"))
+    return any(form in TAKES_COMPLEX for form in forms)

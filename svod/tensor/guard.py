@@ -18,7 +18,7 @@ import numpy as np
 
 from svod.base.errors import ArgumentError, DTypeError, IndexingError, ShapeError, SvodError
 from svod.dtype.types import DType
-from svod.tensor.complex_names import MODULES, TAKES_COMPLEX
+from svod.tensor.complex_names import MODULES, takes_complex
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,9 +128,7 @@ def _is_of_reals(function: Any) -> bool:
     module, name = function.__module__ or "", function.__name__
     if not module.startswith("svod") or module.startswith(MODULES):
         return False
-    forms = (name, name.removesuffix("_"), name.removesuffix("_copy"), name.removeprefix("unsafe_"))
-    is_named = any(form in TAKES_COMPLEX for form in forms)
-    return not is_named and not name.startswith("__")
+    return not takes_complex(name) and not name.startswith("__")
 
 
 def _refuse_complex(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -298,9 +298,12 @@ class Tensor(
 
         Where nothing changes it is the tensor itself unless a ``copy`` is asked for.
         """
-        if copy:
-            return self.clone().to(*targets, dtype=dtype, device=device)
-        for target in targets:
+        flags = [t for t in targets if isinstance(t, bool)]  # torch's non_blocking and copy
+        if copy or flags[1:] == [True]:
+            return self.clone().to(
+                *targets[: len(targets) - len(flags)], dtype=dtype, device=device
+            )
+        for target in targets[: len(targets) - len(flags)]:
             if isinstance(target, Tensor):
                 dtype, device = target.dtype, target._device
             elif isinstance(target, str) and target not in dt.BY_NAME | dt.BY_SHORT:

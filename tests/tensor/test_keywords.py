@@ -84,6 +84,8 @@ def test_torch_keywords_say_what_they_say_in_torch(found: Any, wanted: Any) -> N
 def test_to_takes_torch_keywords_and_copies_when_asked() -> None:
     x = Tensor(ROWS)
     assert x.to("CPU", non_blocking=True) is x
+    assert x.to("CPU", svod.float32, True, False) is x
+    assert x.to(svod.float32, False, True) is not x
     assert x.to(svod.float64, non_blocking=True, memory_format=None).dtype is svod.float64
     twin = x.to(svod.float32, copy=True)
     assert twin is not x
