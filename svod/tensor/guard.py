@@ -75,39 +75,19 @@ def spelled(function: F) -> F:
     argument when one has the wrong type."""
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount
-    names = code.co_varnames[: count + bool(code.co_flags & _VARARGS)]
-    rest = names[count] if len(names) > count else ""
-    renames = {other: own for own, other in _SPELLINGS if own in names and other not in names}
-
+    names = frozenset(code.co_varnames[:count])
+    rest = code.co_varnames[count] if code.co_flags & _VARARGS else ""
+    takes = {*names, rest}
+    renames = {other: own for own, other in _SPELLINGS if own in takes and other not in takes}
     is_of_reals = _is_of_reals(function)
-    is_conversion = function.__name__ in _CONVERSIONS
-    is_constructor = function.__name__ in _CONSTRUCTORS and "requires_grad" not in names
-    is_plain = not code.co_flags & _OPTIONS  # those with **options pass keywords on
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_of_reals and _complex_class:
             _refuse_complex(function, args, kwargs)
         wants_gradient = False
-        if kwargs:
-            for other in renames.keys() & kwargs.keys():
-                own = renames[other]
-                if own in kwargs:
-                    raise ArgumentError(f"{function.__name__}() got both {own}= and {other}=")
-                kwargs[own] = kwargs.pop(other)
-            if is_constructor:
-                wants_gradient = kwargs.pop("requires_grad", False)
-            if is_constructor or is_conversion:
-                for name in _WITHOUT_MEANING & kwargs.keys():
-                    del kwargs[name]
-            if is_plain and len(args) < 2:
-                for operands in _OPERANDS[len(args) :]:
-                    given = [n for n in operands if n in kwargs and n not in names]
-                    if not given:
-                        break
-                    args += (kwargs.pop(given[0]),)
-            if rest in kwargs:
-                args += (kwargs.pop(rest),)
+        if kwargs and not kwargs.keys() <= names:
+            args, wants_gradient = _translated(function, names, rest, renames, args, kwargs)
         try:
             found = function(*args, **kwargs)
             return found.requires_grad_() if wants_gradient else found
@@ -121,6 +101,39 @@ def spelled(function: F) -> F:
 
     call.is_public = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+def _translated(
+    function: Any,
+    names: frozenset[str],
+    rest: str,
+    renames: dict[str, str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, ...], bool]:
+    """Positional arguments of a call with keywords that the function has not, which are changed in
+    ``kwargs`` to its own; and whether the result shall be a leaf."""
+    for other in renames.keys() & kwargs.keys():
+        own = renames[other]
+        if own in kwargs:
+            raise ArgumentError(f"{function.__name__}() got both {own}= and {other}=")
+        kwargs[own] = kwargs.pop(other)
+    if kwargs.keys() <= names:
+        return args, False
+    is_constructor = function.__name__ in _CONSTRUCTORS and "requires_grad" not in names
+    wants_gradient = kwargs.pop("requires_grad", False) if is_constructor else False
+    if is_constructor or function.__name__ in _CONVERSIONS:
+        for name in _WITHOUT_MEANING & kwargs.keys():
+            del kwargs[name]
+    if not function.__code__.co_flags & _OPTIONS:  # those with **options pass keywords on
+        for operands in _OPERANDS[len(args) :]:
+            given = [n for n in operands if n in kwargs and n not in names]
+            if not given:
+                break
+            args += (kwargs.pop(given[0]),)
+    if rest in kwargs:
+        args += (kwargs.pop(rest),)
+    return args, wants_gradient
 
 
 def _is_of_reals(function: Any) -> bool:
