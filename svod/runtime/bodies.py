@@ -42,13 +42,15 @@ def body_text(op: PreparedKernel) -> str:
             "plan",
         )
     try:
-        return dump(op.ast)
+        text = dump(op.ast)
     except GraphError:
         raise UnsupportedError(
             f"kernel {op.kernel.entry_point} has sizes that change from run to run, which a "
             "portable graph does not hold. Save the plan without portable=True",
             "plan",
         ) from None
+    read_body(text, op.kernel.entry_point)  # what is written can be read
+    return text
 
 
 def read_body(text: str, where: str) -> UOp:
@@ -69,9 +71,14 @@ def read_body(text: str, where: str) -> UOp:
         raise
     except (SvodError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as why:
         raise PlanFormatError(f"{where}: expected the graph of a kernel ({why})") from None
-    if body.op != O.SINK or not body.src or any(s.op != O.STORE for s in body.src):
+    if body.op != O.SINK or not body.src or not all(map(_is_store, body.src)):
         raise PlanFormatError(f"{where}: expected a SINK of stores")
     return body
+
+
+def _is_store(node: UOp) -> bool:
+    """Whether a node writes a parameter: a STORE, or a SCATTER into it."""
+    return node.op == O.STORE or (node.op == O.SCATTER and node.src[0].op == O.PARAM)
 
 
 def memory_problem(

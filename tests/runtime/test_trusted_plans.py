@@ -173,6 +173,21 @@ def test_frozen_weights_and_inputs_left_out_are_portable_too(tmp_path: Path) -> 
     assert (loaded(x=other) == plan(x=other)).all()
 
 
+def test_convolutions_scatters_and_attention_are_portable(tmp_path: Path) -> None:
+    image, sequence = svod.Tensor(normal(1, 3, 9, 9)), svod.Tensor(normal(2, 7, 8))
+    rows = svod.Tensor(np.array([4, 1, 1, 3, 0, 4, 2]))
+    results = [
+        svod.nn.functional.conv2d(image, svod.Tensor(normal(4, 3, 3, 3)), padding=1).cumsum(-1),
+        svod.zeros(5, 8).index_add(0, rows, sequence[0]),
+        svod.nn.functional.scaled_dot_product_attention(sequence, sequence, sequence),
+    ]
+    plan = prepare(results, inputs={"image": image, "sequence": sequence})
+    plan.save(tmp_path / "plan.svod", portable=True)
+    loaded = svod.load_plan(tmp_path / "plan.svod")
+    for mine, expected in zip(loaded(), plan(), strict=True):
+        assert (mine == expected).all()
+
+
 def test_what_has_no_portable_form_says_so(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"its graph was not kept.*without portable=True"):
         svod.load_plan(saved).save(tmp_path / "again.svod", portable=True)
