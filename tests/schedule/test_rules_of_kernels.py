@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import svod
+from svod import Tensor
 from svod.device.launch import default_size
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -12,6 +15,7 @@ from svod.ir.node import UOp, make
 from svod.runtime.ops import CompiledKernel
 from svod.schedule import sorts
 from svod.schedule.split_reduce import split_reductions
+from svod.tensor.registry import buffer_of
 
 
 def param(size: int, dtype: dt.DType = dt.float32) -> UOp:
@@ -42,3 +46,12 @@ def test_a_kernel_without_groups_of_work_items_has_its_size_at_once() -> None:
     assert kernel.dims is not None and kernel.dims.local_size is None
     assert kernel.dims.global_size == (1, 1, 1)
     assert CompiledKernel(lambda *given: None, "CPU", "", "k").global_size == default_size()
+
+
+def test_values_of_one_batch_are_computed_where_their_sources_are() -> None:
+    here, there = (Tensor(np.ones(4, np.float32), device=d).realize() for d in ("CPU", "REF"))
+    results = [here + 1, (there * 3).sum(), there.exp()]
+    svod.realize(*results)
+    found = [buffer_of(t.uop) for t in results]
+    assert [b.device for b in found if b is not None] == ["CPU", "REF", "REF"]
+    assert results[1].item() == 12
