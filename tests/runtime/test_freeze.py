@@ -293,7 +293,7 @@ def test_a_loop_over_time_with_frozen_weights() -> None:
 
 def test_a_matrix_that_is_read_in_another_way_too_stays_as_it_is() -> None:
     x, w = (svod.Tensor(values(256, 256, seed=n)).realize() for n in range(2))
-    for result, is_packed in [(x @ w, True), (x @ w + w, False), (x @ w * w.T, False)]:
+    for result, is_packed in [(x @ w, True), (x @ w + x, False), (x @ w * x.T, False)]:
         (body,) = bodies(result)
         memory = [Buffer.new("CPU", 256 * 256, dt.float32) for _ in range(3)]
         item = ScheduleItem(body, body, memory, [0, 1, 2])
