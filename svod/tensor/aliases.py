@@ -18,14 +18,16 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.build import whole_of
 from svod.ir.node import UOp
+from svod.ir.pairs import parts as complex_parts
 from svod.tensor import elements, history
 from svod.tensor.core import wrap
 from svod.tensor.elements import Layout
 from svod.tensor.modes import as_leaf, detached
 from svod.tensor.pieces import diagonal_of, take_cuts
 from svod.tensor.registry import changes
-from svod.tensor.tracing import memory_of, note_write, state
+from svod.tensor.tracing import memory_of, note_write, state, without_waits
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -43,25 +45,20 @@ class Storage:
         self.aliases: list[ref[Any]] = []
         self.limit = _FEW
 
-    def add(self, tensor: Tensor) -> None:
-        """One more tensor shows these elements; those that are gone leave now and then."""
+    def shed(self) -> None:
+        """Forget tensors that are gone."""
         found = self.aliases
-        if len(found) >= self.limit:
-            found[:] = [r for r in found if r() is not None]
-            self.limit = max(_FEW, 2 * len(found))
-        found.append(ref(tensor))
+        found[:] = [r for r in found if r() is not None]
+        self.limit = max(_FEW, 2 * len(found))
 
 
 class Link:
     """A tensor as a view: of which other, and by which movement; a root is a view of nothing."""
 
-    __slots__ = ("_layout", "_origin", "dtype", "moves", "parent", "shape", "storage")
+    __slots__ = ("_layout", "_origin", "_stand_in", "moves", "parent", "storage")
 
-    def __init__(
-        self, storage: Storage, parent: Link | None, moves: tuple[Move, ...], node: UOp
-    ) -> None:
+    def __init__(self, storage: Storage, parent: Link | None, moves: tuple[Move, ...]) -> None:
         self.storage, self.parent, self.moves = storage, parent, moves
-        self.shape, self.dtype = node.shape, node.dtype
         self._origin: Link | None = None
 
     @property
@@ -89,9 +86,7 @@ class Link:
 
     def _place(self) -> None:
         """Find the origin, where that of the parent is known."""
-        if self.parent is None:
-            self._begin()
-            return
+        assert self.parent is not None, "a root begins at once"
         self._origin, found = self.parent._origin, self.parent._layout
         for move, argument in self.moves:
             if move in _STAY or found is None:
@@ -102,13 +97,21 @@ class Link:
                 found = None
                 continue
             if rule is elements.reshaped and found is None:  # no view has this shape: it is a copy
-                self._begin()
+                before = self.parent.shown(self.parent.origin.stand_in)
+                self.begin(_moved(before, self.moves))
                 return
         self._layout: Layout | None = found
 
-    def _begin(self) -> None:
-        self._origin = self
-        self._layout = elements.row_major(self.shape) if elements.is_fixed(self.shape) else None
+    def begin(self, node: UOp) -> None:
+        """This tensor, of which a node is the value, has elements of its own."""
+        shape, dtype = node.shape, node.dtype
+        self._origin, self._stand_in = self, (shape, dtype)
+        self._layout = elements.row_major(shape) if elements.is_fixed(shape) else None
+
+    @property
+    def stand_in(self) -> UOp:
+        """A value like that of an origin, which no constructor looks through."""
+        return _stand_in(*self._stand_in)
 
     def shown(self, node: UOp) -> UOp:
         """The value of this view where the origin has the value of a node."""
@@ -119,9 +122,14 @@ class Link:
             assert link.parent is not None, "an origin comes first"
             link = link.parent
         for link in reversed(path):
-            for move, argument in link.moves:
-                node = move(node, argument)
+            node = _moved(node, link.moves)
         return node
+
+
+def _moved(node: UOp, moves: Iterable[Move]) -> UOp:
+    for move, argument in moves:
+        node = move(node, argument)
+    return node
 
 
 def same(node: UOp, _: None) -> UOp:
@@ -142,6 +150,16 @@ def stored(node: UOp, _: None) -> UOp:
 def pairs(node: UOp, _: None) -> UOp:
     """The floats of complex numbers."""
     return B.floats_of(node)
+
+
+def complex_numbers(node: UOp, _: None) -> UOp:
+    """Pairs of floats as complex numbers."""
+    return B.complex_view(node)
+
+
+def part_of(node: UOp, position: int) -> UOp:
+    """The real or the imaginary part."""
+    return complex_parts(node)[position]
 
 
 _STAY = frozenset({same, cut_off, stored, B.bitcast})
@@ -168,33 +186,43 @@ def view(x: Tensor, *moves: Move) -> Tensor:
 
 def linked(t: Tensor, x: Tensor, moves: tuple[Move, ...] = ((same, None),)) -> Tensor:
     """Say of a tensor, which has the value already, that it shows elements of x."""
-    parent = x._link
-    if parent is None:
-        storage = Storage()
-        parent = x._link = Link(storage, None, (), x.uop)
-        storage.add(x)
-    else:
-        storage = parent.storage
+    parent = x._link or _rooted(x)
+    storage = parent.storage
     if history.state.without_gradient:
         moves = (*moves, (cut_off, None))
-    t._link = Link(storage, parent, moves, t.uop)
-    storage.add(t)
+    t._link = Link(storage, parent, moves)
+    if len(storage.aliases) >= storage.limit:
+        storage.shed()
+    storage.aliases.append(ref(t))
     return t
+
+
+def relinked(t: Tensor, moved: Tensor) -> None:
+    """The tensor is what another is, a view of it: ``x.squeeze_()``."""
+    t.uop, t._link = moved.uop, moved._link
+    if t._link is not None:
+        t._link.storage.aliases.append(ref(t))
+
+
+def _rooted(x: Tensor) -> Link:
+    """The link of a tensor that has views from now on."""
+    storage = Storage()
+    x._link = found = Link(storage, None, ())
+    found.begin(x.uop)
+    storage.aliases.append(ref(x))
+    return found
+
+
+def lay_out(t: Tensor, strides: tuple[int, ...] | None) -> None:
+    """Say of a tensor that stands for another how the elements of that one lie."""
+    if strides is not None:
+        _rooted(t)._layout = Layout(t.uop.shape, strides)
 
 
 def strides_of(t: Tensor) -> tuple[int, ...] | None:
     """How the elements of a tensor lie in the one it shows; None where they are in order."""
     found = None if t._link is None else t._link.layout
     return None if found is None or elements.is_row_major(found) else found.strides
-
-
-def lay_out(t: Tensor, strides: tuple[int, ...] | None) -> None:
-    """Say of a tensor that stands for another how the elements of that one lie."""
-    if strides is not None:
-        storage = Storage()
-        t._link = link = Link(storage, None, (), t.uop)
-        storage.add(t)
-        link._origin, link._layout = link, Layout(t.uop.shape, strides)
 
 
 def is_view_by(t: Any, x: Tensor, moves: tuple[Move, ...]) -> bool:
@@ -224,6 +252,17 @@ def others(t: Tensor) -> list[Tensor]:
     ]  # fmt: skip
 
 
+def owns_memory(t: Tensor, memory: UOp) -> bool:
+    """Whether the tensor whose elements t shows has this memory, and not as the copy of another."""
+    base: Tensor | None = t
+    if t._link is not None and t._link is not t._link.origin:
+        origin = t._link.origin
+        base = next((o for o in others(t) if o._link is origin), None)
+    if base is None:
+        return False
+    return whole_of(without_waits(B.floats_of(base.uop))) is memory
+
+
 # -- writes ------------------------------------------------------------------------------------
 
 
@@ -246,12 +285,12 @@ def give(t: Tensor, node: UOp, device: str | None = None) -> None:
 def refresh(tensors: Iterable[Tensor]) -> None:
     """The memory of tensors was written: what shows their elements by other memory follows."""
     for t in tensors:
-        if t._link is None or len(t._link.storage.aliases) < 2 or _is_stretched(t._link):
+        if t._link is None or len(t._link.storage.aliases) < 2:
             continue
         memory = memory_of(B.floats_of(t.uop))
         group = others(t)
         stale = [o for o in group if memory_of(B.floats_of(o.uop)) is not memory]
-        if stale:
+        if stale and _path(t._link, t._link.origin.stand_in) is not None:
             fresh = [o for o in group if memory_of(B.floats_of(o.uop)) is memory]
             _give(t, t.uop, t._device, stale, fresh)
 
@@ -325,25 +364,32 @@ def _spread(link: Link, node: UOp) -> tuple[UOp, UOp | None]:
 
     There is no mask where these are all elements.
     """
-    origin = link.origin
-    stand_in = _stand_in(origin.shape, origin.dtype)
-    bottom = B.floats_of(stand_in)
-    shown = B.floats_of(link.shown(stand_in))
-    path = []
-    while shown is not bottom:
-        if shown.op not in _WRITTEN:
-            raise WriteError(
-                f"this tensor of shape {link.shape} was computed from another that is still in "
-                "use, and torch would make it a view. Here it is a copy: write to a clone() of "
-                "it, or to the other tensor"
-            )
-        path.append(shown)
-        shown = shown.src[0]
+    stand_in = link.origin.stand_in
+    path = _path(link, stand_in)
+    if path is None:
+        raise WriteError(
+            f"this tensor of shape {node.shape} was computed from another that is still in use, "
+            "and torch would make it a view. Here it is a copy: write to a clone() of it, or to "
+            "the other tensor"
+        )
     found = link.layout
-    is_all = found is not None and elements.size(found.shape) == elements.size(origin.shape)
+    is_all = found is not None and elements.size(found.shape) == elements.size(stand_in.shape)
+    is_all = is_all or all(move.op != O.SHRINK for move in path)
     value = _moved_back(B.floats_of(node), path)
     inside = None if is_all else _moved_back(B.full(path[0].shape, True, dt.bool_), path)
     return B.like(stand_in, value), inside
+
+
+def _path(link: Link, stand_in: UOp) -> list[UOp] | None:
+    """The movement from a view down to its origin; None where elements cannot go that way."""
+    bottom, shown = B.floats_of(stand_in), B.floats_of(link.shown(stand_in))
+    path = []
+    while shown is not bottom:
+        if shown.op not in _WRITTEN:
+            return None
+        path.append(shown)
+        shown = shown.src[0]
+    return path
 
 
 def _stand_in(shape: tuple[int, ...], dtype: DType) -> UOp:
@@ -381,6 +427,6 @@ def _mixed(link: Link, whole: UOp, inside: UOp, before: UOp) -> UOp:
     """The value of a view after a write to some elements of a tensor that is gone."""
     kind = B.floats_of(whole).dtype
     mask = B.floats_of(link.shown(B.like(whole, B.cast(inside, kind))))
-    is_written = B.binary(O.NE, mask, B.full(mask.shape, 0, kind))
+    is_written = B.binary(O.NE, mask, B.full(mask.shape, 0, mask.dtype))
     new = B.floats_of(link.shown(whole))
     return B.like(before, B.where(is_written, new, B.floats_of(before)))

@@ -13,19 +13,20 @@ import numpy as np
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.dtype.convert import dtype_of
+from svod.tensor.aliases import view
 from svod.tensor.core import (
     Core,
     axis_of,
     device_name,
+    fresh,
     integer,
     real_axis,
     shape_of,
     tensor_of,
-    wrap,
 )
 from svod.tensor.creation import arange, full
 from svod.tensor.joining import concatenate
-from svod.tensor.strided import strided
+from svod.tensor.strided import strided_of
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -253,8 +254,7 @@ class Assembly(Core):
 
     def narrow_copy(self: Tensor, dim: int, start: int, length: int) -> Tensor:
         """``length`` elements of one axis from ``start``."""
-        found = self.narrow(dim, start, length)
-        return wrap(found.uop, found._device)
+        return self.narrow(dim, start, length).clone()
 
     def diagflat(self: Tensor, offset: int = 0) -> Tensor:
         """A matrix with all elements on a diagonal."""
@@ -275,7 +275,7 @@ class Assembly(Core):
             after = found.narrow(axis, found.shape[axis] - rest, rest)
             before = found.narrow(axis, 0, rest)
             found = after ^ before if found.dtype is dt.bool_ else after - before
-        return found
+        return found if found is not self else fresh(self.uop, self._device)
 
     def adjoint(self: Tensor) -> Tensor:
         """The last two axes exchanged."""
@@ -311,8 +311,7 @@ class Assembly(Core):
         sizes, strides = shape_of((size,)), shape_of((stride,))
         if len(sizes) != len(strides):
             raise ShapeError(f"as_strided: sizes {sizes} and strides {strides}")
-        node = self.ravel().uop
-        return wrap(strided(node, sizes, strides, integer(storage_offset, "offset")), self._device)
+        return view(self, (strided_of, (sizes, strides, integer(storage_offset, "offset"))))
 
     def resize(self: Tensor, *sizes: Any) -> Tensor:
         """The row-major elements under another shape; those beyond the present ones are zero."""

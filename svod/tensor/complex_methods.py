@@ -12,6 +12,7 @@ from svod.dtype.convert import dtype_of
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.tensor import complex_math as math
+from svod.tensor.aliases import part_of, view
 from svod.tensor.complex import complex_pair, joined, parts
 from svod.tensor.core import (
     Axis,
@@ -41,12 +42,12 @@ class ComplexElements(Core):
     @property
     def real(self: Tensor) -> Tensor:
         """The real part."""
-        return parts(self)[0]
+        return view(self, (part_of, 0))
 
     @property
     def imag(self: Tensor) -> Tensor:
         """The imaginary part."""
-        return parts(self)[1]
+        return view(self, (part_of, 1))
 
     def conj(self: Tensor) -> Tensor:
         """The conjugate: the imaginary part with the other sign."""

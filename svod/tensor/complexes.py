@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
-from svod.ir import build as B
+from svod.tensor.aliases import complex_numbers, pairs, view
 from svod.tensor.complex import joined
-from svod.tensor.core import wrap
 from svod.tensor.tensor import Tensor
 
 
@@ -26,7 +25,7 @@ def view_as_real(input: Tensor) -> Tensor:
     """The parts of complex numbers along a new last axis of size 2, in the same memory."""
     if not input.dtype.is_complex:
         raise DTypeError(f"view_as_real takes complex numbers, not {input.dtype.name}")
-    return wrap(B.floats_of(input.uop), input._device)
+    return view(input, (pairs, None))
 
 
 def view_as_complex(input: Tensor) -> Tensor:
@@ -35,7 +34,7 @@ def view_as_complex(input: Tensor) -> Tensor:
         raise DTypeError(f"view_as_complex takes float32 or float64, not {input.dtype.name}")
     if input.shape[-1:] != (2,):
         raise ShapeError(f"view_as_complex needs a last axis of size 2, not shape {input.shape}")
-    return wrap(B.complex_view(input.uop), input._device)
+    return view(input, (complex_numbers, None))
 
 
 def _same_floats(what: str, a: Tensor, b: Tensor) -> None:

@@ -53,6 +53,12 @@ def _product(x: UOp, weight: UOp, shape: Shape) -> UOp:
     return B.reshape(found, (batch, outputs, *outer))
 
 
+def windows_of(x: UOp, argument: tuple[int, int]) -> UOp:
+    """Windows of one size and step along the last axis."""
+    size, step = argument
+    return windows(x, (size,), (step,), (1,))
+
+
 def windows(
     x: UOp, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> UOp:

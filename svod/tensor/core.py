@@ -148,6 +148,12 @@ def _beside_disk(uop: UOp, device: str) -> str:
 _ON_DISK = frozenset({O.BUFFER, O.BUFFER_VIEW, O.COPY, O.ASSIGN, O.AFTER})
 
 
+def fresh(uop: UOp, device: str | None) -> Tensor:
+    """A tensor of its own over a value, which may be nothing but the memory of another."""
+    base = uop.src[0] if uop.op == O.RESHAPE else uop
+    return wrap(B.contiguous(uop) if base.op == O.BUFFER else uop, device)
+
+
 def user_line() -> tuple[str, int] | None:
     """File and line of the first caller outside Svod."""
     frame = _frame(2)

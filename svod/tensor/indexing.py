@@ -33,6 +33,7 @@ from svod.tensor.core import (
 from svod.tensor.elementwise import select
 from svod.tensor.index_checks import checked
 from svod.tensor.pieces import Cut, length, put_cuts, take_cuts
+from svod.tensor.registry import is_memory
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -379,4 +380,7 @@ class Indexing(Core):
             raise DTypeError(f"cannot put {value.dtype.name} values into {self.dtype.name}: cast")
         if isinstance(value, Core) and _is_already(self, key, value):
             return  # x[key] += 1 has written through the view, and now puts it back
-        give(self, write(self, key, value), value._device if isinstance(value, Core) else None)
+        node = write(self, key, value)
+        if is_memory(node):  # a copy: somebody may write to it later
+            node = B.contiguous(node)
+        give(self, node, value._device if isinstance(value, Core) else None)

@@ -10,7 +10,7 @@ from svod.base.errors import ShapeError
 from svod.ir import build as B
 from svod.ir.node import is_symbolic
 from svod.tensor.aliases import view
-from svod.tensor.core import Core, axis_of, integer, nodes_of, real_axis, wrap
+from svod.tensor.core import Core, axis_of, fresh, integer, nodes_of, real_axis
 from svod.tensor.pieces import bounds
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def concatenate(tensors: Sequence[Tensor], dim: int | None = 0) -> Tensor:
     for node in nodes:
         if len(node.shape) != len(shape) or node.shape[:axis] + node.shape[axis + 1 :] != rest:
             raise ShapeError(f"cat along axis {axis}: shapes {shape} and {node.shape} differ")
-    return wrap(B.cat(nodes, axis), device)
+    return fresh(B.cat(nodes, axis), device)
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -51,7 +51,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         if node.shape != shape:
             raise ShapeError(f"stack: shapes {shape} and {node.shape} differ")
     lines = [B.reshape(n, (*shape[:axis], 1, *shape[axis:])) for n in nodes]
-    return wrap(B.cat(lines, axis), device)
+    return fresh(B.cat(lines, axis), device)
 
 
 class Joining(Core):

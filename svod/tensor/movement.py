@@ -23,6 +23,7 @@ from svod.tensor.core import (
     Scalar,
     axes_of,
     axis_of,
+    fresh,
     integer,
     numbers,
     real_axis,
@@ -206,12 +207,12 @@ class Movement(Core):
         Modes: constant, reflect, replicate, circular. Negative sizes cut.
         """
         pairs = pad_pairs(pad, self.ndim)
-        return wrap(pad_modes(self.uop, pairs, mode, 0 if value is None else value), self._device)
+        return fresh(pad_modes(self.uop, pairs, mode, 0 if value is None else value), self._device)
 
     def flip(self: Tensor, *dims: Any) -> Tensor:
         """The axes in reverse order; all of them when none is named."""
         given = dims[0] if len(dims) == 1 else (dims or None)
-        return wrap(B.flip(self.uop, axes_of(given, self.ndim)), self._device)
+        return fresh(B.flip(self.uop, axes_of(given, self.ndim)), self._device)
 
     def fliplr(self: Tensor) -> Tensor:
         """Axis 1 reversed."""
@@ -229,7 +230,7 @@ class Movement(Core):
         a, b = axes
         turns = integer(k, "k") % 4
         if turns == 0:
-            return wrap(self.uop, self._device)
+            return fresh(self.uop, self._device)
         if turns == 2:
             return self.flip(a, b)
         return self.flip(b).transpose(a, b) if turns == 1 else self.flip(a).transpose(a, b)
@@ -251,7 +252,7 @@ class Movement(Core):
                 head = slice_axis(x.uop, axis, 0, cut)
                 tail = slice_axis(x.uop, axis, cut, size)
                 x = wrap(B.cat((tail, head), axis), self._device)
-        return x if x is not self else wrap(x.uop, x._device)
+        return x if x is not self else fresh(x.uop, x._device)
 
     # -- repetition ----------------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class Movement(Core):
         if not all(_is_size(n) for n in counts):
             raise ShapeError(f"counts are 0 or more and below 2**63, got {counts}")
         shape = (1,) * (len(counts) - len(shape)) + shape
-        return wrap(tile(B.reshape(self.uop, shape), counts), self._device)
+        return fresh(tile(B.reshape(self.uop, shape), counts), self._device)
 
     def tile(self: Tensor, *repeats: Any) -> Tensor:
         """Each axis repeated whole; missing counts are 1."""
@@ -287,7 +288,7 @@ class Movement(Core):
         wide = B.reshape(x.uop, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
         wide = B.expand(wide, (*shape[: axis + 1], count, *shape[axis + 1 :]))
         merged = (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])
-        return wrap(B.reshape(wide, merged), self._device)
+        return fresh(B.reshape(wide, merged), self._device)
 
     # -- triangles and diagonals ---------------------------------------------------------------
 
@@ -311,7 +312,8 @@ class Movement(Core):
             return self.diag_embed(diagonal)
         if self.ndim != 2:
             raise ShapeError(f"diag takes 1 or 2 axes, not shape {self.shape}")
-        return self.diagonal(diagonal)
+        found = self.diagonal(diagonal)
+        return wrap(found.uop, found._device)  # a copy, as in torch
 
     def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
         """Matrices, in two new axes, with the last axis on a diagonal."""
@@ -331,7 +333,7 @@ class Movement(Core):
 
     def unfold(self: Tensor, dim: int, size: int, step: int) -> Tensor:
         """Windows of one axis as a new last axis."""
-        from svod.tensor.convolution_graph import windows
+        from svod.tensor.convolution_graph import windows_of
 
         axis = axis_of(dim, self.ndim)
         length = self.shape[axis] if self.ndim else 1
@@ -343,8 +345,7 @@ class Movement(Core):
         if size == 0:
             shape = (*x.shape[:-1], length // step + 1, 0)
             return wrap(B.full(shape, 0, self.dtype), self._device).movedim(-2, axis)
-        cut = windows(x.uop, (size,), (step,), (1,))
-        return wrap(cut, self._device).movedim(-2, axis)
+        return view(x, (windows_of, (size, step))).movedim(-2, axis)
 
 
 def _is_size(n: Any) -> bool:

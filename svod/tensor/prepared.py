@@ -112,8 +112,14 @@ class Prepared:
 
         The plan has memory for each of them: such a call is made without it.
         """
-        if not self.written and not self.targets:
-            return False
+        if not self.written:
+            targets = self.targets
+            if not targets:
+                return False
+            shown = [leaf for leaf in leaves if isinstance(leaf, Core)]
+            linked = [t for t in shown if t._link is not None]
+            if not linked and targets.isdisjoint([tracing.memory_of(t.uop) for t in shown]):
+                return False
         given = {p: leaf for p, leaf in enumerate(leaves) if isinstance(leaf, Core)}
         keys = {p: _keys(t) for p, t in given.items()}
         changed = {key for p in self.written if p in keys for key in keys[p]}

@@ -21,7 +21,7 @@ from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.ir.scan import outer_order, outer_sources
 from svod.runtime.prepare import PortNames
 from svod.tensor import history, registry, tracing
-from svod.tensor.aliases import lay_out, strides_of
+from svod.tensor.aliases import lay_out, owns_memory, strides_of
 from svod.tensor.core import Core, tensor_of, wrap
 from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.realize import realize, recorded_plan
@@ -123,7 +123,7 @@ class Recorder:
             return found, used, {tracing.memory_of(node) for node in roots}
         finally:
             for t, node in before:
-                if t.uop is not node and registry.buffer_node(t.uop) is None:
+                if t.uop is not node and not self._is_computed(node, t.uop):
                     t.uop = node
             _leave_behind({id(t) for t, _ in before})
             for t, grad in effects.given.values():
@@ -149,6 +149,7 @@ class Recorder:
         """The assignments the plan makes."""
         found = dict(effects.assigned)
         views: list[tuple[Tensor, UOp, UOp]] = []
+        whole: set[UOp] = set()  # memory that is written as a whole
         for t, old in before:
             old, new = B.floats_of(old), B.floats_of(t.uop)
             if new is old:
@@ -158,12 +159,15 @@ class Recorder:
                 self.writers.append(t)
             elif tracing.without_waits(new) is old:
                 continue
-            elif registry.buffer_node(new) is not None and id(t) not in effects.written:
-                continue  # it was computed
+            elif id(t) not in effects.written and self._is_computed(old, new):
+                continue
             elif registry.buffer_node(old) is not None:
-                registry.own_memory(old)
-                found[B.assign(old, new)] = None
-                self.writers.append(t)
+                memory = tracing.memory_of(old)
+                if memory not in whole:  # of several that show all of it, one is enough
+                    registry.own_memory(old)
+                    found[B.assign(old, new)] = None
+                    self.writers.append(t)
+                whole.add(memory)
             else:
                 views.append((t, old, new))
         self._write_views(views, found)
@@ -183,6 +187,15 @@ class Recorder:
                 self.writers.append(t)
         return list(found)
 
+    def _is_computed(self, old: UOp, new: UOp) -> bool:
+        """Whether a tensor has the value of before, which is in other memory now."""
+        before, after = registry.buffer_node(old), registry.buffer_node(new)
+        if after is None or after in self.nodes.values():
+            return False
+        if before is None or after.op != O.BUFFER or before.op != O.BUFFER:
+            return True
+        return after.arg.alike is not None and after.arg.alike is before.arg.alike
+
     def _write_views(self, views: list[tuple[Tensor, UOp, UOp]], found: dict[UOp, None]) -> None:
         """Views outside that changed: where the tensor they show changed too, it is written."""
         written = {tracing.memory_of(node) for node in found}
@@ -190,7 +203,7 @@ class Recorder:
         for t, old, new in views:
             if registry.moved_from(old) in written:
                 continue
-            if registry.is_memory(old) and _can_be_written(old):
+            if _can_be_written(old) and owns_memory(t, registry.moved_from(old)):
                 registry.own_memory(old)
                 found[B.assign(old, new)] = None
                 self.writers.append(t)

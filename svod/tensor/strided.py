@@ -32,3 +32,9 @@ def strided(flat: UOp, shape: Sizes, strides: Sizes, offset: int = 0) -> UOp:
         line = B.reshape(line, tuple([n if a == axis else 1 for a in range(len(shape))]))
         place = B.binary(O.ADD, place, B.expand(line, shape))
     return B.gather(flat, (place,))
+
+
+def strided_of(x: UOp, argument: tuple[Sizes, Sizes, int]) -> UOp:
+    """The row-major elements of x seen with other strides."""
+    shape, strides, offset = argument
+    return strided(B.reshape(x, (prod(x.shape),)), shape, strides, offset)

@@ -25,7 +25,17 @@ from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.tensor import history, tracing
 from svod.tensor.activations import Activations
-from svod.tensor.aliases import cut_off, give, linked, others, refresh, stored, view
+from svod.tensor.aliases import (
+    cut_off,
+    give,
+    linked,
+    others,
+    owns_memory,
+    refresh,
+    relinked,
+    stored,
+    view,
+)
 from svod.tensor.assembly import Assembly
 from svod.tensor.autograd import Autograd
 from svod.tensor.convolution import Convolution
@@ -369,7 +379,7 @@ class Tensor(
         if source._device is not None and where != source._device:
             node = B.copy(node, where or source._device)
         is_part = self._link is not None and buffer_node(target) is None and bool(others(self))
-        if base.op in _MEMORY:
+        if base.op in _MEMORY and owns_memory(self, tracing.memory_of(base)):
             own_memory(base)
             node = B.assign(target, node)
             if is_part:
@@ -378,6 +388,8 @@ class Tensor(
                 self.realize()
                 refresh((self,))
                 return self
+        elif is_memory(node):  # a copy: somebody may write to it later
+            node = B.contiguous(node)
         give(self, node, where)
         return self
 
@@ -464,10 +476,7 @@ def _add_in_place_forms(names: str) -> None:
 
 def _moved_in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def change(self: Tensor, *args: Any, **options: Any) -> Tensor:
-        moved = method(self, *args, **options)
-        self.uop, self._link = moved.uop, moved._link
-        if self._link is not None:
-            self._link.storage.add(self)
+        relinked(self, method(self, *args, **options))
         return self
 
     change.__name__ = change.__qualname__ = f"{method.__name__}_"

@@ -16,7 +16,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import const
 from svod.tensor.aliases import view
-from svod.tensor.core import Core, float_node, wrap
+from svod.tensor.core import Core, float_node, fresh, wrap
 from svod.tensor.elementwise import rounded, select, truth, widened
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Unary(Core):
     def round(self: Tensor, decimals: int = 0) -> Tensor:
         """Rounded to the nearest, halves to even: ``Tensor([0.5, 1.5]).round()`` is [0, 2]."""
         if self.dtype.kind != "f":
-            return self
+            return fresh(self.uop, self._device)
         if decimals:
             if not -300 <= decimals <= 300:
                 raise ShapeError(f"round: decimals are between -300 and 300, not {decimals}")
@@ -105,13 +105,13 @@ class Unary(Core):
     def abs(self: Tensor) -> Tensor:
         """The magnitude."""
         x = self.uop
-        return self if x.dtype.kind in "bu" else wrap(B.unary(O.ABS, x), self._device)
+        return fresh(x if x.dtype.kind in "bu" else B.unary(O.ABS, x), self._device)
 
     def sign(self: Tensor) -> Tensor:
         """-1, 0 or 1; NaN stays, -0.0 becomes 0."""
         x = self.uop
         if x.dtype.kind == "b":
-            return self
+            return fresh(self.uop, self._device)
         zero, one = const(0, x.dtype), const(1, x.dtype)
         if x.dtype.kind == "u":
             return wrap(B.cast(truth(x), x.dtype), self._device)
@@ -165,7 +165,7 @@ class Unary(Core):
     ) -> Tensor:
         """NaN and infinities replaced by numbers, by default 0 and the largest ones."""
         if self.dtype.kind != "f":
-            return self
+            return fresh(self.uop, self._device)
         from svod.dtype.convert import finfo
 
         limits = finfo(self.dtype)
@@ -206,7 +206,7 @@ class Unary(Core):
 
     def bool(self: Tensor) -> Tensor:
         """Whether the element is not zero."""
-        return wrap(truth(self.uop), self._device)
+        return self if self.dtype is dt.bool_ else wrap(truth(self.uop), self._device)
 
     def float(self: Tensor) -> Tensor:
         """As float32."""

@@ -1,8 +1,9 @@
 """Random programs over tensors that show each other's elements, beside arrays that do.
 
-``python -m tests.fuzz.aliases 0 20000`` runs the programs of these seeds and prints those that
-differ. A program makes tensors, views, copies and values, writes to them in every way there is,
-realises some, calls recorded functions, drops names, and compares at the end and now and then.
+``python -m tests.fuzz.aliases 0 20000`` runs the programs of these seeds, on the device that is
+named last if one is, and prints those that differ. A program makes tensors, views, copies and
+values, writes to them in every way there is, realises some, calls recorded functions, drops names,
+and compares at the end and now and then.
 NumPy's views are the model: they share memory as torch's do. Numbers are small and whole, so that
 all results are exact.
 """
@@ -334,11 +335,11 @@ class Program:
         return found, np.ascontiguousarray(b * 2).reshape(b.shape)
 
 
-def main(first: int, last: int) -> int:
+def main(first: int, last: int, device: str | None = None) -> int:
     """Run the programs of these seeds; the number of those that differ."""
     wrong = 0
     for seed in range(first, last):
-        program = Program(seed)
+        program = Program(seed, device)
         try:
             program.run()
         except Exception as error:
@@ -353,4 +354,4 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:4]) > 0)
