@@ -157,9 +157,9 @@ class Recorder:
             if new.op == O.ASSIGN:
                 found[new] = None
                 self.writers.append(t)
-            elif tracing.without_waits(new) is old:
-                continue
-            elif id(t) not in effects.written and self._is_computed(old, new):
+            elif tracing.without_waits(new) is old or (
+                id(t) not in effects.written and self._is_computed(old, new)
+            ):
                 continue
             elif registry.buffer_node(old) is not None:
                 memory = tracing.memory_of(old)
