@@ -230,7 +230,6 @@ class Indexed(Core):
         include_self: bool = True,
     ) -> Tensor:
         """x with ``src`` combined into it where ``index`` points: sum, mean, prod, amax, amin."""
-        _same_dtype(self, src, "scatter_reduce")
         return scatter_reduced(self, dim, index, src, reduce, include_self, "scatter_reduce")
 
     @as_vectors
@@ -339,6 +338,7 @@ def scatter_reduced(
     Every place looks at all values that point at it: no order, no write conflicts.
     """
     axis = real_axis(dim, x.shape, what)
+    _same_dtype(x, source, what)
     if reduce == "sum" and include_self:
         return _scatter(x, axis, index, source, "add", what)
     src = tensor_of(source, x)

@@ -6,7 +6,7 @@ what torch has beyond the standard in ``matrices.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -73,46 +73,70 @@ __all__ = [
 # -- what singular values say ----------------------------------------------------------------------
 
 
-def pinv(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """The pseudo-inverse; singular values below rtol times the largest count as zero."""
+def pinv(x: Tensor, /, *, rtol: Any = None, atol: Any = None, hermitian: bool = False) -> Tensor:
+    """The pseudo-inverse; singular values below rtol times the largest, or atol, count as zero.
+
+    With ``hermitian`` the lower triangle says what the matrix is.
+    """
     matrix = matrices(x, "pinv")
     if 0 in x.shape[-2:]:
         shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
         return wrap(B.full(shape, 0, matrix.dtype), x._device)
-    return _pinv(matrix, _share(matrix, rtol))  # type: ignore[no-any-return]
+    return _pinv(matrix, *_limits(matrix, rtol, atol), hermitian)  # type: ignore[no-any-return]
 
 
 @custom_gradient
-def _pinv(x: Tensor, share: float | Tensor) -> Tensor:
-    left, values, right = svd(x, full_matrices=False)
-    counts = values > values.amax(-1, True) * share
+def _pinv(x: Tensor, share: float | Tensor, least: float | Tensor, hermitian: bool) -> Tensor:
+    left, values, right = svd(_mirrored(x, hermitian), full_matrices=False)
+    counts = values > (values.amax(-1, True) * share).maximum(least)
     scale = select(counts, 1.0 / select(counts, values, 1.0), 0.0)
     return (right.mH * scale.unsqueeze(-2)) @ left.mH
 
 
 @_pinv.backward
-def _(grad: Tensor, output: Tensor, x: Tensor, share: float | Tensor) -> tuple[Tensor, None]:
+def _(grad: Tensor, output: Tensor, x: Tensor, *options: Any) -> tuple[Tensor | None, ...]:
     """Golub and Pereyra: it needs no singular vectors, so equal singular values do no harm."""
     turned, change = output.mH, grad.mH
     inner = output @ change @ output
     outside = change - x @ (output @ change)
     across = change - (change @ output) @ x
-    return outside @ output @ turned + turned @ (output @ across) - inner.mH, None
+    return outside @ output @ turned + turned @ (output @ across) - inner.mH, None, None
 
 
-def matrix_rank(x: Tensor, /, *, rtol: Any = None) -> Tensor:
-    """How many singular values are above rtol times the largest."""
-    values = svdvals(x)
+def matrix_rank(
+    x: Tensor, /, *, rtol: Any = None, atol: Any = None, hermitian: bool = False
+) -> Tensor:
+    """How many singular values are above rtol times the largest, and above atol."""
+    matrix = _mirrored(matrices(x, "matrix_rank"), hermitian)
+    values = svdvals(matrix)
     if 0 in x.shape[-2:]:
         return wrap(B.full(x.shape[:-2], 0, dt.int64), x._device)
-    return (values > values.amax(-1, True) * _share(matrices(x, "matrix_rank"), rtol)).sum(-1)
+    share, least = _limits(matrix, rtol, atol)
+    return (values > (values.amax(-1, True) * share).maximum(least)).sum(-1)
 
 
-def _share(x: Tensor, rtol: Any) -> Any:
-    """Which share of the largest singular value counts as zero: a number, or one per matrix."""
-    if rtol is None:
-        return max(x.shape[-2:]) * finfo(dt.FLOATS_OF.get(x.dtype, x.dtype)).eps
-    return rtol if isinstance(rtol, (int, float)) else tensor_of(rtol, x).unsqueeze(-1)
+def _mirrored(x: Tensor, hermitian: bool) -> Tensor:
+    """The matrices; Hermitian ones by their lower triangle."""
+    if not hermitian:
+        return x
+    lower = x.tril(-1)
+    return lower + lower.mH + x.real.tril().triu()
+
+
+def _limits(x: Tensor, rtol: Any, atol: Any) -> tuple[Any, Any]:
+    """Which share of the largest singular value, and which size, counts as zero: a number, or one
+    per matrix. A size that is given stands alone."""
+    share = max(x.shape[-2:]) * finfo(dt.FLOATS_OF.get(x.dtype, x.dtype)).eps
+    if rtol is not None:
+        share = rtol if isinstance(rtol, (int, float)) else tensor_of(rtol, x).unsqueeze(-1)
+    least: Any = 0.0
+    if atol is not None:
+        least = atol if isinstance(atol, (int, float)) else tensor_of(atol, x).unsqueeze(-1)
+        if rtol is None:
+            share = select(least > 0, 0.0, share) if isinstance(least, Tensor) else (
+                0.0 if least > 0 else share
+            )  # fmt: skip
+    return share, least
 
 
 # -- products ----------------------------------------------------------------------------------
@@ -196,8 +220,23 @@ def vector_norm(
 
 
 @spelled
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
-    """The norm of matrices: "fro", "nuc", 1, 2, inf or their negatives."""
+def matrix_norm(
+    x: Tensor,
+    /,
+    ord: float | str | None = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdims: bool = False,
+    *,
+    dtype: Any = None,
+) -> Tensor:
+    """The norm of matrices, which two axes hold: "fro", "nuc", 1, 2, inf or their negatives."""
+    if tuple(dim) != (-2, -1) or dtype is not None:
+        axes = axes_of(dim, x.ndim)
+        if len(axes) != 2:
+            raise ShapeError(f"matrix_norm: a matrix has two axes, not {dim}")
+        turned = (x if dtype is None else x.cast(dtype)).movedim(axes, (-2, -1))
+        found = matrix_norm(turned, ord, keepdims=keepdims)
+        return found.movedim((-2, -1), axes) if keepdims else found
     matrix = matrices(x, "matrix_norm")
     check_order(ord, "matrix_norm")
     if 0 in matrix.shape[-2:]:

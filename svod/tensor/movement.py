@@ -272,7 +272,9 @@ class Movement(Core):
         counts = shape_of(repeats)
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
-    def repeat_interleave(self: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
+    def repeat_interleave(
+        self: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    ) -> Tensor:
         """Each element repeated: ``Tensor([1, 2]).repeat_interleave(2)`` is [1, 1, 2, 2].
 
         A tensor or list has a count for each element of the axis; it is read now.
@@ -280,7 +282,10 @@ class Movement(Core):
         x = self.ravel() if dim is None else self
         axis = real_axis(0 if dim is None else dim, x.shape, "repeat_interleave")
         if isinstance(repeats, (Core, list, tuple, np.ndarray)):
-            return _repeat_each(x, tensor_of(repeats).numpy(), axis)
+            found = _repeat_each(x, tensor_of(repeats).numpy(), axis)
+            if output_size is not None and found.shape[axis] != output_size:
+                raise ShapeError(f"output_size is {output_size}, repeats make {found.shape[axis]}")
+            return found
         count = integer(repeats, "repeats")
         if not _is_size(count):
             raise ShapeError(f"repeats are 0 or more and below 2**63, not {count}")

@@ -197,25 +197,34 @@ class Sorting(Core):
         return Ordered(values.squeeze(axis), places.squeeze(axis))
 
     def searchsorted(
-        self: Tensor, values: Any, *, right: bool = False, side: str | None = None
+        self: Tensor,
+        values: Any,
+        *,
+        right: bool = False,
+        side: str | None = None,
+        out_int32: bool = False,
     ) -> Tensor:
-        """Where to insert values into this sorted vector so that it stays sorted."""
-        if self.ndim != 1:
-            raise ShapeError(f"searchsorted needs a vector, not shape {self.shape}")
+        """Where to insert values into this sorted vector so that it stays sorted.
+
+        Several vectors along the last axis take values of their own.
+        """
         goal = tensor_of(values, self)
+        if not self.ndim or (self.ndim > 1 and goal.shape[:-1] != self.shape[:-1]):
+            raise ShapeError(f"searchsorted of {goal.shape} in vectors of shape {self.shape}")
         x, y, device = pair(self, goal)
         line, wanted = wrap(x, device), wrap(y, device)
-        size = self.shape[0]
+        size = self.shape[-1]
         is_right = right or side == "right"
         place = wrap(B.full(goal.shape, 0, dt.int64), device)
         step = 1 << max(size.bit_length() - 1, 0)
         while step and size:
             probe = place + step
-            there = line[(probe - 1).minimum(size - 1)]
+            last = (probe - 1).minimum(size - 1)
+            there = line[last] if line.ndim == 1 else line.gather(-1, last)
             before = (there <= wanted) if is_right else (there < wanted)
             place = place + ((probe <= size) & before).cast(dt.int64) * step
             step //= 2
-        return place
+        return place.cast(dt.int32) if out_int32 else place
 
     def unique(
         self: Tensor,

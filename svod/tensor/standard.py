@@ -104,12 +104,15 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
     right: bool = False,
+    out_int32: bool = False,
 ) -> Tensor:
     """Where to insert values into a vector that is sorted, or that ``sorter`` sorts."""
     if side not in (None, "left", "right"):
         raise ShapeError(f"searchsorted: side is 'left' or 'right', not {side!r}")
     x = tensor_of(x1)
-    return (x if sorter is None else x[sorter]).searchsorted(x2, right=right, side=side)
+    if sorter is not None:
+        x = x[sorter] if x.ndim == 1 else x.gather(-1, sorter)
+    return x.searchsorted(x2, right=right, side=side, out_int32=out_int32)
 
 
 # -- shape -------------------------------------------------------------------------------------

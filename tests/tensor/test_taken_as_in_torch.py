@@ -187,3 +187,44 @@ def test_bits_read_as_another_dtype_are_a_view():
     lazy = svod.ones(3) * 2
     lazy.bitcast("int32")[0] = 0
     assert lazy.tolist() == [0.0, 2.0, 2.0]
+
+
+def test_ranks_and_inverses_of_hermitian_matrices_read_the_lower_triangle():
+    random = np.random.default_rng(0)
+    a = random.normal(size=(4, 4)) + 1j * random.normal(size=(4, 4))
+    lower = np.tril(a, -1)
+    whole = lower + lower.conj().T + np.diag(np.diag(a).real)
+    found = svod.linalg.pinv(Tensor(a), hermitian=True).numpy()
+    np.testing.assert_allclose(found, np.linalg.pinv(whole), rtol=1e-9)
+    assert svod.linalg.matrix_rank(Tensor(a), hermitian=True).item() == 4
+    line = svod.tensor([[3.0, 0.0], [0.0, 0.5]])
+    assert svod.linalg.matrix_rank(line, atol=1.0).item() == 1
+    assert svod.linalg.matrix_rank(line, atol=0.1, rtol=0.5).item() == 1
+    assert svod.linalg.pinv(line, atol=1.0).tolist() == [[pytest.approx(1 / 3), 0], [0, 0]]
+
+
+def test_norms_of_matrices_along_other_axes():
+    a = np.random.default_rng(0).normal(size=(3, 4, 5))
+    found = svod.linalg.matrix_norm(Tensor(a), "nuc", (0, 2))
+    wanted = np.linalg.norm(a.transpose(1, 0, 2), "nuc", axis=(1, 2))
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-9)
+    assert svod.linalg.matrix_norm(Tensor(a), 1, (2, 0), True).shape == (1, 4, 1)
+
+
+def test_values_are_searched_for_in_several_vectors():
+    rows, values = np.sort(np.random.default_rng(0).normal(size=(3, 7))), np.zeros((3, 2))
+    found = Tensor(rows).searchsorted(Tensor(values), out_int32=True)
+    assert found.dtype.name == "int32"
+    assert found.tolist() == [
+        np.searchsorted(r, v).tolist() for r, v in zip(rows, values, strict=True)
+    ]
+    with pytest.raises(ValueError, match=r"\(2, 2\).*\(3, 7\)"):
+        Tensor(rows).searchsorted(svod.zeros((2, 2)))
+
+
+def test_repeats_may_say_how_many_there_are():
+    x = svod.tensor([1.0, 2.0])
+    found = x.repeat_interleave(svod.tensor([0, 3]), output_size=3)
+    assert found.tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(ValueError, match="output_size"):
+        x.repeat_interleave(svod.tensor([0, 3]), output_size=4)
