@@ -83,14 +83,14 @@ class GpuKernel:
         return GpuText(module, renderer.widest, renderer.dynamic_bytes, tuple(renderer.maps))
 
 
-def generate_gpu(body: UOp, machine: GpuMachine) -> GpuKernel | GpuSort:
-    """All passes for one kernel."""
+def generate_gpu(body: UOp, machine: GpuMachine, is_plain: bool = False) -> GpuKernel | GpuSort:
+    """All passes for one kernel; a plain one takes no plan but a thread per output."""
     if is_sort(body):
         return generate_sort(body)
     with span("rangeify"):
         plain = renumber(rangeify(body))
     with span("optimize"):
-        kernel, opts = optimize_gpu(plain, machine)
+        kernel, opts = optimize_gpu(plain, machine, is_plain)
     if knobs.debug >= 4:
         dump("gpu optimize", plain, kernel)
     flops, moved = work_of(body, plain)

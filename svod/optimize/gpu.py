@@ -25,11 +25,13 @@ from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
 
 
-def optimize_gpu(sink: UOp, machine: GpuMachine) -> tuple[UOp, tuple[Opt, ...]]:
-    """Choose and apply a plan."""
+def optimize_gpu(
+    sink: UOp, machine: GpuMachine, is_plain: bool = False
+) -> tuple[UOp, tuple[Opt, ...]]:
+    """Choose and apply a plan; a plain one has a thread per output and shares nothing."""
     sink = merge_adjacent(sink)
     applied: list[Opt] = []
-    if len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
+    if not is_plain and len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
         planned = optimize_attention(sink, machine.has_wgmma, applied)
         if planned is None:
             planned = optimize_gradient(sink, machine.has_wgmma, applied)

@@ -307,16 +307,31 @@ def _compile_each(requests: list[_Request], device: Device) -> list[CompiledKern
         with ThreadPoolExecutor(min(len(requests), thread_budget().threads)) as pool:
             made, loads = [], []
             for request in requests:
-                made.append(compile_program(request.program, device))
+                made.append(_compiled(request, device))
                 loads.append(pool.submit(load, made[-1][1], device))
             loaded = [future.result() for future in loads]
     else:
-        made = [compile_program(request.program, device) for request in requests]
+        made = [_compiled(request, device) for request in requests]
         loaded = [load(compiled, device) for _, compiled in made]
     return [
         _record(request, spec, program, device)
         for request, (spec, _), program in zip(requests, made, loaded, strict=True)
     ]
+
+
+def _compiled(request: _Request, device: Device) -> tuple[ProgramSpec, CompiledSpec]:
+    """A program for a device that chooses loops itself: plainer ones where those fail."""
+    try:
+        return compile_program(request.program, device)
+    except Exception as problem:
+        take_plainer = getattr(device.renderer, "take_plainer", None)
+        if take_plainer is None or not plainer.may_fall_back(problem):
+            raise
+        if not take_plainer(request.program.src[0]):
+            raise
+        found = compile_program(request.program, device)
+        plainer.count(request.name, plainer.reason_of(problem))
+        return found
 
 
 def _record(

@@ -13,13 +13,16 @@ from svod.base.errors import CompileError, CreateProgramError, RenderError, Veri
 from svod.base.knobs import knobs
 from svod.codegen import pipeline
 from svod.device.cpu import compiler
+from svod.device.device import Device, Toolchain
+from svod.device.registry import get_device
+from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp
 from svod.optimize import heuristics
 from svod.optimize.opts import Opt
 from svod.runtime import plainer
-from svod.runtime.caches import clear_kernel_cache
+from svod.runtime.caches import clear_kernel_cache, compiled_kernels
 from svod.runtime.config import OptimizerConfig, PrepareConfig
 from svod.tools.explain import explanation
 
@@ -159,3 +162,44 @@ def test_code_that_cannot_be_loaded_on_the_cpu_names_its_kernels(
     monkeypatch.setattr(compiler, "load_image", broken)
     with pytest.raises(CreateProgramError, match=r"could not load 'matmul_exp.*no room for code"):
         product().realize()
+
+
+def test_a_plan_of_a_gpu_that_cannot_be_rendered_gives_way_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread per output: PTX is generated, nothing is run."""
+    from svod.codegen import gpu
+    from svod.device.cuda.compiler import CudaRenderer
+    from svod.optimize.gpu_machine import GpuMachine
+
+    renderer = CudaRenderer(GpuMachine())
+    source: list[str] = []
+
+    class Compiler:
+        def cache_key(self) -> str:
+            return f"a compiler of {id(self)}"
+
+        def compile(self, spec: ProgramSpec) -> CompiledSpec:
+            source.append(spec.src)
+            return CompiledSpec.from_bytes(spec.name, b"code", spec.ast)
+
+    cpu = get_device("CPU")
+    toolchain = Toolchain(((renderer, Compiler()),), lambda compiled: lambda *given: None)
+    device = Device("SPY", cpu.allocator, toolchain)
+    config = PrepareConfig(device_resolver=lambda name: device)
+    (body,) = [op.ast for op in product().prepare().prepared_kernels()]
+
+    def broken(*given: Any) -> Any:
+        raise KeyError("a tile")
+
+    import svod.optimize.gpu as choices
+
+    monkeypatch.setattr(choices, "optimize_tile", broken)
+    with pytest.raises(RenderError, match=r"'a tile' \(KeyError\)"):
+        compiled_kernels([body], "SPY", config)
+    before = plainer.counters["kernels"]
+    with knobs.scope(FALLBACK=1):
+        (kernel,) = compiled_kernels([body], "SPY", config).values()
+    assert plainer.counters["kernels"] == before + 1 and "a tile" in plainer.latest[-1][1]
+    plain = gpu.generate_gpu(body, renderer.machine, is_plain=True)
+    assert plain.symbol in source[0] and kernel.source == source[0]

@@ -74,6 +74,7 @@ class CudaRenderer:
     def __init__(self, machine: GpuMachine) -> None:
         self._machine = machine
         self.chosen: dict[str, GpuMachine] = {}  # what searches found, by the body's hash
+        self.plain: set[str] = set()  # bodies whose plan could not be compiled
 
     @property
     def machine(self) -> GpuMachine:
@@ -86,11 +87,20 @@ class CudaRenderer:
         if found is not None:  # amounts were searched for, units are what the knobs say now
             units = (machine.tensor_cores, machine.uses_tf32)
             machine = replace(found, tensor_cores=units[0], uses_tf32=units[1])
-        return generate_gpu(body, machine)
+        return generate_gpu(body, machine, body.content_hash in self.plain)
+
+    def take_plainer(self, body: UOp) -> bool:
+        """Render a body without a plan from now on; False where it was so already."""
+        if body.content_hash in self.plain or is_sort(body):
+            return False
+        self.plain.add(body.content_hash)
+        return True
 
     def choice_of(self, body: UOp) -> str:
         """What a search chose for a kernel, as a part of keys; empty where there was none."""
         found = self.chosen.get(body.content_hash)
+        if body.content_hash in self.plain:
+            return "plain"
         if found is None:
             return ""
         return f"{found.block} {found.row_vectors} {found.tile_columns}"
