@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +106,22 @@ def test_several_threads_fork_at_once() -> None:
     for thread in threads:
         thread.join(30)
     assert found == [True] * 4
+
+
+# Their locks are made anew in a child, together with what they guard.
+OWN_HOOKS = {
+    "base/locks.py",
+    "runtime/executor.py",
+    "runtime/plan.py",
+    "runtime/native/launcher.py",
+}
+
+
+def test_every_lock_is_one_that_forks_know() -> None:
+    package = Path(locks.__file__).parents[1]
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if re.search(r"\b(threading\.)?R?Lock\(\)", path.read_text())
+    }
+    assert found == RUNTIME | {"base/locks.py"}, "use held_lock or reset_lock of svod.base.locks"
