@@ -109,12 +109,7 @@ def test_several_threads_fork_at_once() -> None:
 
 
 # Their locks are made anew in a child, together with what they guard.
-OWN_HOOKS = {
-    "base/locks.py",
-    "runtime/executor.py",
-    "runtime/plan.py",
-    "runtime/native/launcher.py",
-}
+RUNTIME = {"runtime/executor.py", "runtime/plan.py", "runtime/native/launcher.py"}
 
 
 def test_every_lock_is_one_that_forks_know() -> None:
