@@ -149,7 +149,15 @@ class _Stack(Module):
 class TransformerEncoder(_Stack):
     """Copies of an encoder layer one after the other."""
 
-    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        """The last two say how torch runs the same computation; they change no result."""
         super().__init__(encoder_layer, num_layers, norm)
 
     def forward(

@@ -69,6 +69,12 @@ def devices(order: list[UOp]) -> dict[UOp, str]:
                 if found is not None and (n.op in _SHOWING or not is_disk(found)):
                     device[n] = found
                     break
+    if len(set(device.values())) > 1:  # what reads no memory is computed where it is used
+        for n in reversed(order):
+            where = device.get(n)
+            if where is not None and n.op != O.COPY and not is_disk(where):
+                for s in n.src:
+                    device.setdefault(s, where)
     return device
 
 

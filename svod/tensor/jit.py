@@ -22,6 +22,7 @@ from svod.tensor import tracing
 from svod.tensor.aliases import strides_of
 from svod.tensor.core import Core, default_device
 from svod.tensor.guard import guard_class, spelled
+from svod.tensor.history import is_leaf
 from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.recorder import Recorder
 from svod.tensor.trees import Form, flatten
@@ -176,7 +177,9 @@ def _signature(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, For
             if node.op != O.BUFFER and is_symbolic(shape):
                 shape = unbound_shape(shape)
             strides = None if leaf._link is None else strides_of(leaf)  # type: ignore[arg-type]
-            key.append((shape, node.dtype, leaf._device or default_device(), strides))
+            key.append(
+                (shape, node.dtype, leaf._device or default_device(), strides, is_leaf(leaf))
+            )
         elif isinstance(leaf, np.ndarray):
             key.append((leaf.shape, leaf.dtype.str))
         elif isinstance(leaf, UOp):

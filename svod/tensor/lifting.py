@@ -58,7 +58,7 @@ def lifted(roots: Sequence[UOp], default: str) -> Sequence[UOp]:
     known.changing |= {slot for slot, value in numbers.items() if _differs(first[slot], value)}
     if not known.changing:
         return roots  # the schedule was dropped from its cache
-    devices = {node.src[-1].arg for node in order if node.op == O.BUFFER} or {default}
+    devices = {node.arg for node in order if node.op == O.DEVICE} or {default}
     if len(devices) != 1:
         return roots  # which kernel reads a number is not known yet
     return _with_arguments(roots, order, numbers, known.changing, devices.pop())

@@ -23,6 +23,7 @@ from svod.runtime.prepare import PortNames
 from svod.tensor import history, registry, tracing
 from svod.tensor.aliases import lay_out, owns_memory, strides_of
 from svod.tensor.core import Core, tensor_of, wrap
+from svod.tensor.gradient import GradientError
 from svod.tensor.prepared import Prepared, unbound_shape
 from svod.tensor.realize import realize, recorded_plan
 from svod.tensor.results import Output, joined
@@ -61,7 +62,19 @@ class Recorder:
         self.nodes[place] = node
         seen = wrap(B.like(given.uop, B.view_as(node, shape)), given.device)
         lay_out(seen, strides_of(given))
+        if history.is_leaf(given):
+            seen.requires_grad_()
         self.seen[place] = seen
+
+    def _refuse_left_gradients(self) -> None:
+        """A plan has results, but leaves nothing behind in the tensors it is given."""
+        for place in self.nodes:
+            if self.seen[place].grad is not None:
+                raise GradientError(
+                    f"jit: backward() gave a gradient to tensor {place} of the arguments, where a "
+                    "recorded function cannot leave it: return svod.autograd.grad(loss, x), or "
+                    "use a parameter that is no argument"
+                )
 
     def _donated(self) -> list[int]:
         parts = self.form.parts
@@ -110,6 +123,7 @@ class Recorder:
                     tracing.look_into(part)
                     named.add(id(part))
                 result = self._called()
+                self._refuse_left_gradients()
                 outputs, form = flatten(result)
                 outputs = [_in_memory(value) for value in outputs]
             roots = self._effects(before, effects)

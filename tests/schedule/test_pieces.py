@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+import svod
 from svod import Tensor
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -79,3 +80,11 @@ def test_partial_sums_of_narrow_floats_are_wide(tiling: None) -> None:
 def test_a_sum_that_picks_elements_stays_a_load() -> None:
     x, target = stored(32, 128256), stored(32, dtype=dt.int64)
     assert pieces(x.cross_entropy(target)) == [(32, 8, 1)] * 2  # the largest, and the sum of exp
+
+
+def test_a_constant_that_is_stored_lies_on_the_device_of_its_users():
+    x = svod.Tensor(np.ones(5, np.float32)).to("REF").realize()
+    w = svod.zeros(1, device="REF", requires_grad=True)
+    loss = ((w * x - 1) ** 2).mean()
+    (gradient,) = svod.autograd.grad(loss, (w,))
+    assert (w - 0.5 * gradient).detach().cpu().tolist() == [1.0]

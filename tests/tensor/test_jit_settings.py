@@ -11,6 +11,7 @@ import pytest
 
 import svod
 from svod import Tensor, nn
+from svod.tensor.gradient import GradientError
 from svod.tensor.tracing import TracedValueError
 
 
@@ -296,3 +297,25 @@ def test_a_learning_rate_reaches_the_plan_however_it_is_set():
         step()
         assert (before - weight.numpy()).tolist() == [group["lr"]] * 2
     assert step.plans == 1
+
+
+def test_gradients_of_arguments_are_results_and_are_not_left_in_them():
+    @svod.jit
+    def step(w, x):
+        loss = ((w * x - 1) ** 2).mean()
+        (gradient,) = svod.autograd.grad(loss, (w,))
+        return w - 0.5 * gradient
+
+    x = svod.Tensor([1.0, 2.0])
+    w = svod.Tensor([0.5], requires_grad=True)
+    assert step(w, x).tolist() == pytest.approx([0.5 - 0.5 * (-0.5 + 0.0)], abs=1e-6)
+
+    @svod.jit
+    def leaves_a_gradient(w, x):
+        loss = (w * x).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(GradientError, match="cannot leave"):
+        leaves_a_gradient(w, x)
+    assert w.grad is None

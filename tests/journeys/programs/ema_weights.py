@@ -8,9 +8,7 @@ import copy
 def journey(env):
     torch, nn, F = env.torch, env.nn, env.F
     model = env.settle(
-        nn.Sequential(
-            nn.Linear(6, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 1)
-        )
+        nn.Sequential(nn.Linear(6, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 1))
     )
     average = copy.deepcopy(model)
     for p in average.parameters():

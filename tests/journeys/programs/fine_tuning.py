@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def journey(env):
-    torch, nn, F = env.torch, env.nn, env.F
+    nn, F = env.nn, env.F
     body = nn.Sequential(
         nn.Linear(10, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 16), nn.LayerNorm(16)
     )
