@@ -303,7 +303,7 @@ def _number_kind(p: Tensor) -> tuple[DType, str]:
 def _rounded(numbers: Numbers, dtype: DType, device: str) -> Numbers:
     """The numbers in the precision of a parameter and on its device, each computed once."""
     return {
-        k: t if t.dtype is dtype else t.cast(dtype).contiguous()
+        k: (t if t.dtype is dtype else t.cast(dtype).contiguous()).reshape(())
         for k, t in {k: t.to(device) for k, t in numbers.items()}.items()
     }
 

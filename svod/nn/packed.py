@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
-from svod.tensor.core import tensor_of
 from svod.tensor.elementwise import select
 from svod.tensor.guard import guard
 from svod.tensor.joining import concatenate, stack
@@ -98,10 +97,13 @@ def pack_padded_sequence(
     columns = np.arange(len(sizes)) if order is None else order
     places = [t * rows.shape[1] + columns[:n] for t, n in enumerate(counts.tolist())]
     flat = rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
-    data = flat[tensor_of(np.concatenate(places))]
+    where = input.device
+    data = flat[Tensor(np.concatenate(places), device=where)]
+    sizes_by_time = Tensor(counts, device="CPU")  # read by the host, as in torch
     if order is None:
-        return PackedSequence(data, Tensor(counts))
-    return PackedSequence(data, Tensor(counts), Tensor(order), Tensor(np.argsort(order)))
+        return PackedSequence(data, sizes_by_time)
+    orders = [Tensor(o, device=where) for o in (order, np.argsort(order))]
+    return PackedSequence(data, sizes_by_time, *orders)
 
 
 def padded(sequence: PackedSequence, value: float = 0.0) -> tuple[Tensor, Any]:
@@ -111,9 +113,10 @@ def padded(sequence: PackedSequence, value: float = 0.0) -> tuple[Tensor, Any]:
     line = np.arange(sizes[0])
     there = line < sizes[:, None]
     places = np.where(there, starts[:, None] + line, 0)
-    found = sequence.data[tensor_of(places)]
+    where = sequence.data.device
+    found = sequence.data[Tensor(places, device=where)]
     shown = there.reshape(*there.shape, *[1] * (found.ndim - 2))
-    return select(tensor_of(shown), found, value).cast(found.dtype), there
+    return select(Tensor(shown, device=where), found, value).cast(found.dtype), there
 
 
 def pad_packed_sequence(
@@ -136,7 +139,7 @@ def pad_packed_sequence(
     if sequence.unsorted_indices is not None:
         order = sequence.unsorted_indices
         found, lengths = found.index_select(1, order), lengths[order.numpy()]
-    return found.transpose(0, 1) if batch_first else found, Tensor(lengths)
+    return found.transpose(0, 1) if batch_first else found, Tensor(lengths, device="CPU")
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -197,7 +197,7 @@ class _Recurrent(Module):
         if order is not None:
             state = _mapped(state, lambda s: s.index_select(1, order))
         sequence, there = padded(x)
-        found, last = self._layers(sequence, state, tensor_of(there).unsqueeze(2))
+        found, last = self._layers(sequence, state, tensor_of(there, sequence).unsqueeze(2))
         if back is not None:
             last = _mapped(last, lambda s: s.index_select(1, back))
         return repacked(found, x), last

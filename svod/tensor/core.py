@@ -254,7 +254,9 @@ def tensor_of(value: Any, like: Tensor | None = None) -> Tensor:
         return wrap(scalar_node(value, like.dtype), like._device)
     if isinstance(value, complex) and like is not None:
         return wrap(scalar_node(value, result_type(like.dtype, value)), like._device)
-    return _class(value, device=None if like is None else like._device)
+    if like is None:
+        return _class(value)
+    return _class(value, device=like._device if isinstance(value, int) else like.device)
 
 
 def nodes_of(tensors: Sequence[Tensor]) -> tuple[list[UOp], str | None]:

@@ -107,7 +107,7 @@ def _padded(targets: Tensor, lengths: Lengths, batch: int, single: bool) -> tupl
     counts = _lengths(lengths, batch, None, "target_lengths")
     if known.sum() != targets.shape[0]:
         raise ShapeError(f"ctc_loss: {targets.shape[0]} targets, lengths {known.tolist()}")
-    starts = tensor_of(np.cumsum(known) - known).unsqueeze(1)
+    starts = tensor_of(np.cumsum(known) - known, targets).unsqueeze(1)
     line = wrap(B.iota(max(int(known.max(initial=0)), 1), dt.int64), None)
     places = (starts + line).clamp(max=max(targets.shape[0] - 1, 0))
     if not targets.shape[0]:

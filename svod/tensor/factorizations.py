@@ -180,7 +180,7 @@ def factors(function: Callable[..., Tensor], name: str, *args: Any) -> list[Tens
     elif 0 in shapes[0]:  # nothing to read: LAPACK's answer is known now
         wide = np.complex128 if kind.is_complex else np.float64
         arrays = [np.empty(s, wide) for s in shapes]
-        flat = Tensor(compute(name, arrays, options), dtype=kind, device=tensors[0]._device)
+        flat = Tensor(compute(name, arrays, options), dtype=kind, device=tensors[0].device)
     else:
         flat = function(*args)
     return [p.cast(kind) for p in _cut(flat, pieces)]

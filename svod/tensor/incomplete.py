@@ -124,7 +124,7 @@ _STEEP = 1000.0  # from this power on its terms vanish beside the first ones
 
 def _zeta_above(x: Tensor, q: Tensor) -> Tensor:
     """The sum of (q + k) ** -x over all k, for q > 0."""
-    places = q.unsqueeze(-1) + tensor_of(np.arange(float(_DIRECT)))
+    places = q.unsqueeze(-1) + tensor_of(np.arange(float(_DIRECT)), q)
     total = (places ** -x.unsqueeze(-1)).sum(-1)
     x = x.clamp(max=_STEEP)
     far = q + _DIRECT

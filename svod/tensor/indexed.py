@@ -144,9 +144,9 @@ class Indexed(Core):
             return tuple([rows[:, i] for i in range(self.ndim)]) if as_tuple else rows
         found = np.nonzero(np.atleast_1d(self.numpy()))
         if as_tuple:
-            return tuple([tensor_of(i) for i in found])
+            return tuple([tensor_of(i, self) for i in found])
         rows = np.stack(found, 1) if self.ndim else np.zeros((len(found[0]), 0), np.int64)
-        return tensor_of(rows)
+        return tensor_of(rows, self)
 
     argwhere = nonzero
 

@@ -239,8 +239,8 @@ class Sorting(Core):
             self.numpy(), return_inverse=return_inverse, return_counts=return_counts, axis=axis
         )
         if not return_inverse and not return_counts:
-            return tensor_of(found)
-        parts = [tensor_of(np.asarray(f)) for f in found]
+            return tensor_of(found, self)
+        parts = [tensor_of(np.asarray(f), self) for f in found]
         if return_inverse:
             parts[1] = parts[1].reshape(self.shape if axis is None else (-1,))
         return tuple(parts)

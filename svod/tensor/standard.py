@@ -236,7 +236,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """The places of elements that are not zero, one tensor per axis; x is read now."""
     if not x.ndim:
         raise ShapeError("nonzero needs at least 1 axis")
-    return tuple([Tensor(i, device=x._device) for i in np.nonzero(x.numpy())])
+    return tuple([Tensor(i, device=x.device) for i in np.nonzero(x.numpy())])
 
 
 @spelled
@@ -304,7 +304,7 @@ def unique_all(x: Tensor, /) -> UniqueAll:
     values, places, inverse, counts = np.unique(
         x.numpy(), return_index=True, return_inverse=True, return_counts=True, equal_nan=False
     )
-    parts = [Tensor(p, device=x._device) for p in (values, places, inverse, counts)]
+    parts = [Tensor(p, device=x.device) for p in (values, places, inverse, counts)]
     parts[2] = parts[2].reshape(x.shape)
     return UniqueAll(*parts)
 
@@ -326,7 +326,7 @@ def unique_inverse(x: Tensor, /) -> UniqueInverse:
 @spelled
 def unique_values(x: Tensor, /) -> Tensor:
     """The distinct values, sorted; every NaN is distinct. x is read now."""
-    return Tensor(np.unique(x.numpy(), equal_nan=False), device=x._device)
+    return Tensor(np.unique(x.numpy(), equal_nan=False), device=x.device)
 
 
 # -- parts of numbers --------------------------------------------------------------------------

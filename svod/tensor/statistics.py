@@ -285,13 +285,13 @@ class Statistics(Core):
         starts[1:] = (flat[1:] != flat[:-1]).any(1)
         kept = rows[starts]
         values = kept.reshape(-1) if dim is None else np.moveaxis(kept, 0, axis_of(dim, self.ndim))
-        found = [tensor_of(np.ascontiguousarray(values)).cast(self.dtype)]
+        found = [tensor_of(np.ascontiguousarray(values), self).cast(self.dtype)]
         if return_inverse:
             inverse = np.cumsum(starts) - 1
-            found.append(tensor_of(inverse.reshape(array.shape) if dim is None else inverse))
+            found.append(tensor_of(inverse.reshape(array.shape) if dim is None else inverse, self))
         if return_counts:
             edges = np.append(np.flatnonzero(starts), len(flat))
-            found.append(tensor_of(np.diff(edges)))
+            found.append(tensor_of(np.diff(edges), self))
         return found[0] if len(found) == 1 else tuple(found)
 
     def allclose(
