@@ -179,13 +179,12 @@ class Module:
             raise AttributeError(f"{type(self).__name__}: call super().__init__() first")
         if isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
-        elif isinstance(value, Parameter):
-            self._drop(name)
-            self._parameters[name] = value
-            self.__dict__["_is_ready"] = False
-        elif isinstance(value, Module):
-            self._drop(name)
-            self._modules[name] = value
+        elif isinstance(value, (Parameter, Module)):
+            table = self._parameters if isinstance(value, Parameter) else self._modules
+            if name not in table:  # another parameter or module keeps the position
+                self._drop(name)
+            settings.changed()
+            table[name] = value
             self.__dict__["_is_ready"] = False
         elif name in self._parameters or name in self._buffers:
             if value is not None and not isinstance(value, Tensor):

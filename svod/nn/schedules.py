@@ -161,33 +161,68 @@ class WarmupCosineLR(LRScheduler):
 
 
 class OneCycleLR(LRScheduler):
-    """Up to max_lr and down again (Smith and Topin, 2018); momentum is left alone."""
+    """Up to max_lr and down again, momentum the other way (Smith and Topin, 2018).
+
+    Momentum is an option that plans are recorded for, so under jit every step is recorded anew:
+    ``cycle_momentum=False`` leaves it alone.
+    """
 
     def __init__(
         self,
         optimizer: Optimizer,
         max_lr: float,
-        total_steps: int,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
         pct_start: float = 0.3,
         anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: float = 0.85,
+        max_momentum: float = 0.95,
         div_factor: float = 25.0,
         final_div_factor: float = 1e4,
     ) -> None:
         if anneal_strategy not in ("cos", "linear"):
             raise ConfigError(f"anneal_strategy is 'cos' or 'linear', not {anneal_strategy!r}")
+        if total_steps is None:
+            if epochs is None or steps_per_epoch is None:
+                raise ConfigError("OneCycleLR: give total_steps, or epochs and steps_per_epoch")
+            total_steps = epochs * steps_per_epoch
         self.max_lr, self.total_steps, self.anneal = max_lr, total_steps, anneal_strategy
         self.turn = pct_start * total_steps - 1
         self.start = max_lr / div_factor
         self.end = self.start / final_div_factor
+        self.momenta = (base_momentum, max_momentum) if cycle_momentum else None
+        if cycle_momentum and not {"momentum", "betas"} & optimizer.defaults.keys():
+            raise ConfigError(
+                f"OneCycleLR: {type(optimizer).__name__} has no momentum: cycle_momentum=False"
+            )
         super().__init__(optimizer)
+
+    def step(self) -> None:
+        """Go to the next step."""
+        super().step()
+        if self.momenta is None:
+            return
+        low, high = self.momenta
+        momentum = self._at(self.last_epoch, high, low, high)
+        for group in self.optimizer.param_groups:
+            if "momentum" in group:
+                group["momentum"] = momentum
+            else:
+                group["betas"] = (momentum, *group["betas"][1:])
 
     def rate(self, base: float, step: int) -> float:
         if step > self.total_steps:  # a loop over all steps ends with one call more than rates
             raise ConfigError(f"OneCycleLR: step {step} of {self.total_steps}")
+        return self._at(step, self.start, self.max_lr, self.end)
+
+    def _at(self, step: int, start: float, middle: float, end: float) -> float:
+        """A number that goes from start to middle and then to end."""
         if step <= self.turn:
-            return self._between(self.start, self.max_lr, step / self.turn)
+            return self._between(start, middle, step / self.turn)
         last = self.total_steps - 1
-        return self._between(self.max_lr, self.end, (step - self.turn) / (last - self.turn))
+        return self._between(middle, end, (step - self.turn) / (last - self.turn))
 
     def _between(self, start: float, end: float, done: float) -> float:
         if self.anneal == "linear":

@@ -168,7 +168,14 @@ def _entry(entry: Any, shape: tuple[int, ...], axis: int, device: str | None) ->
         return _mask_indices(entry, shape, axis, device)
     if not isinstance(entry, Core) or not entry.dtype.is_int:
         raise IndexingError(f"an index must be integers or bool, not {entry.dtype}")
-    return [entry]
+    return [_beside(entry, device)]
+
+
+def _beside(index: Tensor, device: str | None) -> Tensor:
+    """An index of the host may select from a tensor on any device."""
+    if device is None or index._device in (None, device) or index._device != "CPU":
+        return index
+    return index.to(device)
 
 
 def _checked(array: Any, shape: tuple[int, ...], axis: int, device: str | None) -> Inside:
@@ -305,10 +312,12 @@ def write(
     mask = _lone_mask(key)
     fits = mask is not None and tuple(mask.shape) in ((), x.shape)
     if fits and mode == "set" and _is_single(value):
+        mask = _beside(mask, x._device) if isinstance(mask, Core) else mask
         return select(mask, tensor_of(value, x).cast(x.dtype).reshape(()), x).uop
     view = resolve(x, key, what)
     source = tensor_of(value, x)
-    common_device(view.device, source._device)
+    if view.device is not None and source._device not in (None, view.device):
+        source = source.to(view.device)  # as copy_ does
     node = B.cast(source.uop, x.dtype)
     lead = view.indices[0].shape if view.indices else ()
     target = view.rest[: view.place] + lead + view.rest[view.place :]

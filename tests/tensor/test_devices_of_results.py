@@ -59,3 +59,15 @@ def test_a_parameter_without_axes_is_trained(kind):
         (scale**2 + (row**2).sum()).backward()
         optimizer.step()
     assert scale.shape == () and scale.item() == row.item() < 2.0
+
+
+def test_values_and_indices_of_the_host_reach_tensors_of_other_devices():
+    x = svod.zeros(4, 3, device="REF").realize()
+    x[1] = svod.Tensor([1.0, 2.0, 3.0])
+    x[svod.Tensor([2, 3])] = svod.Tensor([[5.0], [6.0]])
+    x[svod.Tensor(np.arange(12).reshape(4, 3) == 0)] = 9.0
+    assert x.device == "REF"
+    assert x.tolist() == [[9, 0, 0], [1, 2, 3], [5, 5, 5], [6, 6, 6]]
+    assert x[svod.Tensor([1]), svod.Tensor([2])].tolist() == [3]
+    with pytest.raises(svod.errors.DeviceError):
+        svod.Tensor([1.0, 2.0])[svod.Tensor([0]).to("REF")]
