@@ -397,6 +397,16 @@ def binary(op: int, a: UOp, b: UOp) -> UOp:
     return node
 
 
+def extreme(op: int, a: UOp, b: UOp, owner: int) -> UOp:
+    """MAX or MIN whose gradient goes to one of the operands alone where they are equal."""
+    node = binary(op, a, b)
+    if node.op != op or node.dtype.kind != "f":
+        return node
+    found = make(op, node.dtype, node.src, owner)
+    found._shape = node._shape
+    return found
+
+
 def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     """a where the condition holds, else b."""
     if condition.dtype is not dt.bool_:

@@ -119,8 +119,10 @@ MUL: Final = 82
 DIV: Final = 83  # float division; IEEE
 IDIV: Final = 84  # integer, toward -inf; by zero gives 0
 MOD: Final = 85  # sign of the divisor; by zero gives 0
-MAX: Final = 86  # NaN wins
-MIN: Final = 87  # NaN wins
+MAX: Final = (
+    86  # NaN wins. In the tensor graph arg says which source has the gradient of equal ones
+)
+MIN: Final = 87  # NaN wins. arg as for MAX
 POW: Final = 88
 ATAN2: Final = 89
 LT: Final = 90

@@ -223,6 +223,8 @@ def _rebuild(
             if type(arg) is not int and _holds_nodes(arg):
                 arg = map_nodes(arg, unbound)
                 keeps_shapes = False
+        elif op == O.MAX or op == O.MIN:
+            arg = None  # who gets the gradient of equal operands
         elif op == O.CONTIGUOUS and arg is not None:
             arg = marks.setdefault(arg, len(marks))  # which tensor it is, not which object
         if new != node.src or arg is not node.arg:

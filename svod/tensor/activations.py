@@ -24,7 +24,7 @@ class Activations(Core):
     def relu(self: Tensor) -> Tensor:
         """max(x, 0)."""
         x = self.uop
-        return wrap(B.binary(O.MAX, x, const(0, x.dtype)), self._device)
+        return wrap(B.extreme(O.MAX, x, const(0, x.dtype), 1), self._device)
 
     def relu6(self: Tensor) -> Tensor:
         """min(max(x, 0), 6)."""
@@ -90,7 +90,7 @@ class Activations(Core):
         """log(1 + exp(beta x)) / beta, without overflow."""
         x = widened(self)
         x = x if beta == 1 else x * beta
-        smooth = x.relu() + (-x.abs()).exp().log1p()
+        smooth = x.maximum(0) + (-x.abs()).exp().log1p()  # both halves of the slope at 0
         found = select(x > threshold, x, smooth)
         return rounded(found if beta == 1 else found / beta, self)
 

@@ -135,6 +135,7 @@ def gradients(
         received.setdefault(root, []).append(seed)
     groups = _Groups(order)
     found: dict[UOp, UOp] = {}
+    flat: list[UOp] = []  # what steps are computed from
     stored: dict[UOp, UOp] = {}
     for node in reversed(order):
         parts = received.pop(node, None)
@@ -160,11 +161,27 @@ def gradients(
             stored[source] = B.reshape(node, source.shape)
             received.setdefault(source, []).append(B.reshape(own, source.shape))
             continue
+        if node.op in FLAT:
+            flat += [source for _, source in flowing]
         for source, part in _parts(node, own, flowing):
             received.setdefault(source, []).append(_fitted(part, source))
+    if flat and len(found) < len(wanted):  # a step has a gradient, which is 0
+        for node in wanted.intersection(_below(flat, edges)).difference(found):
+            found[node] = B.full(node.shape, 0, node.dtype)
     pairs = zip(targets, [found.get(b) for b in bases], strict=True)
     results = [None if g is None else B.reshape(g, t.shape) for t, g in pairs]
     return _with_stored(results, stored) if stored else results
+
+
+def _below(starts: Sequence[UOp], edges: dict[UOp, list[tuple[int, UOp]]]) -> set[UOp]:
+    """The nodes that gradients of these flow to, with them."""
+    found = set(starts)
+    stack = list(found)
+    while stack:
+        new = [s for _, s in edges[stack.pop()] if s not in found]
+        found.update(new)
+        stack += new
+    return found
 
 
 class _Groups:

@@ -161,14 +161,16 @@ def _angle(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def _extreme(node: UOp, g: UOp, i: int) -> UOp:
-    """All to the chosen operand; equal operands get half each.
+    """All to the chosen operand; equal operands get half each, or the one the argument names all.
 
-    A constant operand is a limit: relu gives nothing at its corner and clamp gives all, as torch.
+    As in torch: relu gives its argument nothing at the corner, clamp all, maximum half.
     """
     mine, other = node.src[i], node.src[1 - i]
     lost = (mine, other) if node.op == O.MAX else (other, mine)
-    if other.op == O.CONST:
-        return _zero_where(B.binary(O.LT if other.arg else O.LE, *lost), g)
+    if node.arg == i:
+        return B.where(B.binary(O.LE, *reversed(lost)), g, _number(0.0, g))
+    if node.arg is not None:
+        return _zero_where(B.binary(O.LE, *lost), g)
     chosen = _zero_where(B.binary(O.LT, *lost), g)
     return B.where(B.binary(O.EQ, mine, other), _scaled(g, 0.5), chosen)
 

@@ -137,7 +137,7 @@ class Losses(Core):
         goal = tensor_of(target, self)
         _same_shape("binary_cross_entropy_with_logits", self, goal)
         if pos_weight is None:
-            loss = self.relu() - self * goal + (-self.abs()).exp().log1p()
+            loss = self.maximum(0) - self * goal + (-self.abs()).exp().log1p()
         else:
             scale = goal * (tensor_of(pos_weight, self) - 1) + 1
             loss = (1 - goal) * self - scale * self.logsigmoid()

@@ -94,7 +94,7 @@ class Margins(Core):
         goal = index_of(goal, x, classes, "multi_margin_loss")
         hit = goal.unsqueeze(1) == wrap(B.iota(classes, dt.int64), None)
         at_target = select(hit, x, 0.0).sum(1, True)
-        excess = (x - at_target + margin).clamp(0)
+        excess = (x - at_target + margin).relu()
         loss = excess if p == 1 else excess * excess
         if weight is not None:
             if weight.shape != (classes,):
@@ -118,7 +118,7 @@ class Margins(Core):
         hit = (goal.unsqueeze(2) == line) & counts.unsqueeze(2)  # (rows, targets, classes)
         is_target = hit.any(1)
         at_target = select(hit, x.unsqueeze(1), 0.0).sum(2)
-        excess = (1 - (at_target.unsqueeze(2) - x.unsqueeze(1))).clamp(0)
+        excess = (1 - (at_target.unsqueeze(2) - x.unsqueeze(1))).relu()
         wanted = counts.unsqueeze(2) & ~is_target.unsqueeze(1)
         found = select(wanted, excess, 0.0).sum((1, 2)) / classes
         single = self.ndim < 2 and reduction == "none"

@@ -48,6 +48,15 @@ def _limit(value: Operand, dtype: DType) -> Operand:
     return min(max(value, least), most)
 
 
+def _limited(op: int, x: Tensor, limit: Operand) -> Tensor:
+    """The larger or smaller of both; where they are equal it is x, which gets the gradient."""
+    bound = _limit(limit, x.dtype)
+    if x.dtype.kind == "b":
+        return arithmetic(op, x, bound)
+    a, b, device = pair(x, bound)
+    return wrap(B.extreme(op, a, b, 0), device)
+
+
 def _narrowed(found: Tensor, *operands: Any) -> Tensor:
     """A result of `widened` operands in the dtype that they have in common: rounded once."""
     common = result_type(*[v.dtype if isinstance(v, Core) else v for v in operands])
@@ -175,12 +184,12 @@ class Operators(Core):
     def fmax(self: Tensor, other: Operand) -> Tensor:
         """The larger of both; a NaN gives way to a number."""
         b = tensor_of(other, self)
-        return select(self.isnan(), b, select(b.isnan(), self, self.maximum(b)))
+        return select(self.isnan(), b, select(b.isnan(), self, _limited(O.MAX, self, b)))
 
     def fmin(self: Tensor, other: Operand) -> Tensor:
         """The smaller of both; a NaN gives way to a number."""
         b = tensor_of(other, self)
-        return select(self.isnan(), b, select(b.isnan(), self, self.minimum(b)))
+        return select(self.isnan(), b, select(b.isnan(), self, _limited(O.MIN, self, b)))
 
     def atan2(self: Tensor, other: Operand) -> Tensor:
         """The angle of the point (other, self)."""
@@ -234,8 +243,8 @@ class Operators(Core):
         """Limit to at least ``min`` and at most ``max``."""
         if min is None and max is None:
             raise ShapeError("clamp needs min, max or both")
-        low = self if min is None else arithmetic(O.MAX, self, _limit(min, self.dtype))
-        return low if max is None else arithmetic(O.MIN, low, _limit(max, self.dtype))
+        low = self if min is None else _limited(O.MAX, self, min)
+        return low if max is None else _limited(O.MIN, low, max)
 
     clip = clamp
 

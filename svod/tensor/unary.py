@@ -115,7 +115,7 @@ class Unary(Core):
         zero, one = const(0, x.dtype), const(1, x.dtype)
         if x.dtype.kind == "u":
             return wrap(B.cast(truth(x), x.dtype), self._device)
-        rest = B.binary(O.ADD, x, zero)
+        rest = B.binary(O.ADD, B.binary(O.MUL, x, zero), zero)  # NaN, or 0 without a gradient
         below = B.where(B.binary(O.LT, x, zero), const(-1, x.dtype), rest)
         return wrap(B.where(B.binary(O.LT, zero, x), one, below), self._device)
 
