@@ -36,11 +36,12 @@ from svod.optimize.beam import (
 )
 from svod.optimize.machine import Machine
 from svod.optimize.tuned import Entry, tuned_store
-from svod.runtime.chosen import Chosen, plain_loops, tuning_identity
+from svod.runtime.chosen import Chosen, plain_loops, plainer, tuning_identity
 from svod.runtime.config import PrepareConfig
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult
 from svod.runtime.native import RecordArray, launcher
 from svod.runtime.ops import CompiledKernel
+from svod.runtime.plainer import may_fall_back
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.programs import compacted
 from svod.runtime.search_pool import Job, WorkerPool
@@ -68,7 +69,13 @@ def searched_loops(
     found = {}
     with WorkerPool() as pool:
         for body in bodies:
-            result = search_kernel(body, machine, config, given.get(body), pool)
+            try:
+                result = search_kernel(body, machine, config, given.get(body), pool)
+            except OptimizeError as problem:
+                if not may_fall_back(problem):
+                    raise
+                found[body] = next(plainer(body, machine, problem))
+                continue
             by = "heuristics" if result.is_heuristic else "tuned"
             found[body] = Chosen(result.kernel, tuple(result.opts), by)
     return found

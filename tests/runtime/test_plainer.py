@@ -20,10 +20,11 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp
 from svod.optimize import heuristics
+from svod.optimize.actions import OptimizeError
 from svod.optimize.opts import Opt
 from svod.runtime import plainer
 from svod.runtime.caches import clear_kernel_cache, compiled_kernels
-from svod.runtime.config import OptimizerConfig, PrepareConfig
+from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.tools.explain import explanation
 
 rng = np.random.default_rng(5)
@@ -162,6 +163,25 @@ def test_code_that_cannot_be_loaded_on_the_cpu_names_its_kernels(
     monkeypatch.setattr(compiler, "load_image", broken)
     with pytest.raises(CreateProgramError, match=r"could not load 'matmul_exp.*no room for code"):
         product().realize()
+
+
+def test_a_search_that_fails_gives_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from svod.runtime import search
+
+    def broken(*given: Any) -> Any:
+        raise OptimizeError("could not be timed: compile_err")
+
+    monkeypatch.setattr(search, "search_kernel", broken)
+    config = PrepareConfig(OptimizerConfig(Strategy.BEAM, width=1))
+    with knobs.scope(TUNED=0), pytest.raises(OptimizeError, match="could not be timed"):
+        product().realize(config=config)
+    before = plainer.counters["kernels"]
+    with knobs.scope(TUNED=0, FALLBACK=1):
+        found = product()
+        found.realize(config=config)
+    check(found)
+    assert plainer.counters["kernels"] == before + 1
+    assert plainer.latest[-1][1] == "could not be timed: compile_err"
 
 
 def test_a_plan_of_a_gpu_that_cannot_be_rendered_gives_way_too(
