@@ -103,7 +103,7 @@ TENSOR = Stage(
         "tensor/convolution_graph.py": (
             "tensor/test_transposed_convolutions.py", "tensor/test_convolution_gradients.py",
         ),
-        "tensor/core.py": ("tensor/test_tensor_elementwise.py",),
+        "tensor/core.py": ("tensor/test_tensor_elementwise.py", "tensor/test_files.py"),
         "tensor/cumulative.py": ("tensor/test_tensor_reductions.py",),
         "tensor/elementwise.py": ("tensor/test_tensor_elementwise.py",),
         "tensor/freeze.py": ("runtime/test_freeze.py",),
@@ -117,7 +117,7 @@ TENSOR = Stage(
         "tensor/padding.py": ("tensor/test_tensor_movement.py", "tensor/test_tensor_layers.py"),
         "tensor/pieces.py": ("tensor/test_tensor_movement.py",),
         "tensor/prepared.py": ("tensor/test_jit.py",),
-        "tensor/realize.py": ("spec/test_realize_rows.py",),
+        "tensor/realize.py": ("spec/test_realize_rows.py", "spec/test_schedule_cache_rows.py"),
         "tensor/recorder.py": ("tensor/test_jit.py",),
         "tensor/reductions.py": ("tensor/test_tensor_reductions.py",),
         "tensor/registry.py": ("spec/test_realize_rows.py", "tensor/test_writes_and_views.py"),

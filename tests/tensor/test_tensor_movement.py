@@ -206,3 +206,38 @@ def test_counts_of_repetition_fit_the_axis() -> None:
         np.testing.assert_array_equal(found.numpy(), np.arange(6).reshape(2, 3).repeat(counts, 1))
     with pytest.raises(ShapeError, match="repeats are whole numbers, 1 or 3 of them"):
         x.repeat_interleave(Tensor(np.array([1, 2])), dim=1)
+
+
+def test_padding_with_the_two_zeros() -> None:
+    x = Tensor(np.ones(2, np.float32))
+    for value, is_negative in ((0.0, False), (-0.0, True), (0, False)):
+        found = x.pad((1, 1), value=value).numpy()
+        assert np.signbit(found).tolist() == [is_negative, False, False, is_negative]
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 0, 1, 2])
+def test_a_diagonal_is_replaced(offset: int) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    line = -np.arange(1, len(array.diagonal(offset)) + 1, dtype=np.float32)
+    exact = array.copy()
+    for place, value in enumerate(line):
+        exact[place + max(0, -offset), place + max(0, offset)] = value
+    found = Tensor(array).diagonal_scatter(Tensor(line), offset)
+    np.testing.assert_array_equal(found.numpy(), exact)
+    batch = np.stack([array, array + 50], 2)  # the diagonal of the first and the second axis
+    lines = np.stack([line, line - 9], 0)
+    both = Tensor(batch).diagonal_scatter(Tensor(lines), offset, 0, 1).numpy()
+    np.testing.assert_array_equal(both[:, :, 0], exact)
+    swapped = Tensor(array.T.copy()).diagonal_scatter(Tensor(line), -offset).numpy()
+    np.testing.assert_array_equal(swapped.T, exact)
+
+
+@pytest.mark.parametrize("cut", [np.s_[::-1], np.s_[4:1:-2], np.s_[1:4], np.s_[3:3:-1]])
+def test_parts_taken_backwards_are_read_and_written(cut: slice) -> None:
+    array = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(Tensor(array)[cut].numpy(), array[cut])
+    x = Tensor(array)
+    x[cut] = Tensor(array[cut] * -1)
+    exact = array.copy()
+    exact[cut] *= -1
+    np.testing.assert_array_equal(x.numpy(), exact)

@@ -248,3 +248,12 @@ def test_integers_of_any_width_sum_to_64_bits():
         x = Tensor(np.full(5, 100, dtype))
         assert x.sum().dtype.name == ("uint64" if dtype.startswith("u") else "int64")
         assert value(x.sum()).item() == 500
+
+
+def test_norms_that_count_and_of_powers_below_one() -> None:
+    array = np.array([[0.0, 1.0, -2.0], [3.0, 0.0, 0.0]], np.float32)
+    x = Tensor(array)
+    assert x.norm(0).item() == 3 and x.norm(0, dim=1).numpy().tolist() == [2, 1]
+    np.testing.assert_allclose(x.norm(0.5, dim=1).numpy(), [(1 + 2**0.5) ** 2, 3], rtol=1e-6)
+    np.testing.assert_allclose(x.norm(3, dim=0).numpy(), [3, 1, 2], rtol=1e-6)
+    np.testing.assert_allclose((x + 4).norm(-1).item(), 1 / (1 / (array + 4)).sum(), rtol=1e-6)
