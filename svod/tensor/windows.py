@@ -49,8 +49,11 @@ def _window(
 
 def general_cosine(M: int, *, a: Iterable[float], sym: bool = True, **options: Any) -> Tensor:
     """A sum of cosines of whole multiples of the angle once round, with alternating signs."""
-    if not isinstance(a, Iterable) or not (terms := list(a)):
+    if not isinstance(a, Iterable):
         raise DTypeError(f"general_cosine needs a list of coefficients, not {a!r:.60}")
+    terms = list(a)
+    if not terms:
+        raise ShapeError("general_cosine needs at least one coefficient")
 
     def shape(place: Tensor, last: int) -> Tensor:
         angle = place * (2 * pi / last)
