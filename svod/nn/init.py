@@ -20,6 +20,7 @@ _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2.0), "selu
 
 def _set(tensor: Tensor, value: Tensor) -> Tensor:
     with no_grad():
+        value = value.to(tensor._device)
         give(tensor, value.cast(tensor.dtype).expand(tensor.shape).uop, value._device)
     return tensor
 
@@ -169,7 +170,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
     rows, columns = tensor.shape[0], prod(tensor.shape[1:])
     tall, wide = max(rows, columns), min(rows, columns)
     with no_grad():
-        q, r = qr(randn(tall, wide, generator=generator))
+        q, r = qr(randn(tall, wide, device=tensor.device, generator=generator))
         q = q * r.diagonal().sign()  # so that all directions are as likely
         q = q.T if rows < columns else q
     return _set(tensor, (q * gain).reshape(tensor.shape))
@@ -197,8 +198,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     if not 0 <= sparsity <= 1:
         raise ShapeError(f"sparse_: a share is from 0 to 1, not {sparsity}")
     rows = tensor.shape[0]
-    order = rand(*tensor.shape, generator=generator).argsort(0).argsort(0)
-    values = randn(*tensor.shape, generator=generator) * std
+    where = tensor.device
+    order = rand(*tensor.shape, device=where, generator=generator).argsort(0).argsort(0)
+    values = randn(*tensor.shape, device=where, generator=generator) * std
     return _set(tensor, values.masked_fill(order < ceil(sparsity * rows), 0.0))
 
 

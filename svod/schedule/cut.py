@@ -49,7 +49,7 @@ def cut(
         try:
             return Cutter(sink, default_device, takes, in_place).run()
         except Overwritten as found:
-            sink = with_copies(sink, found.bases)
+            sink = with_copies(sink, found.values)
 
 
 def devices(order: list[UOp]) -> dict[UOp, str]:

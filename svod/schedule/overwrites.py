@@ -8,7 +8,7 @@ be, because one of them needs the new values of something as well, the old ones 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 
 from svod.base.errors import GraphError
 from svod.ir import ops as O
@@ -20,11 +20,11 @@ _MEMORY = frozenset({O.BUFFER, O.PARAM, O.BUFFER_VIEW})
 
 
 class Overwritten(Exception):
-    """Kernels that read these buffers can not all come before the ones that write them."""
+    """Kernels that read these values of memory can not all come before the ones that write it."""
 
-    def __init__(self, bases: Iterable[UOp]) -> None:
-        self.bases = tuple(bases)
-        super().__init__(repr(self.bases))
+    def __init__(self, values: Iterable[UOp]) -> None:
+        self.values = tuple(values)
+        super().__init__(repr(self.values))
 
 
 def ordered(pending: list[UOp], stored: Set[UOp]) -> list[UOp]:
@@ -43,22 +43,24 @@ def ordered(pending: list[UOp], stored: Set[UOp]) -> list[UOp]:
             if i < len(below):
                 bits |= below[i]
         below.append(bits)
-    readers: dict[UOp, list[int]] = {}  # memory -> who reads it as it was
-    later: dict[UOp, list[tuple[int, UOp]]] = {}  # memory -> who reads it after assignments
+    readers: dict[UOp, list[tuple[int, UOp, int]]] = {}  # memory -> who reads which value of it
     for i, found in enumerate(reads):
-        for memory in found.memory:
-            readers.setdefault(memory, []).append(i)
-        for after in found.later:
-            later.setdefault(after.src[0], []).append((i, after))
+        for value in found.shown():
+            made = 0  # by these calls
+            for call in value.src[1:] if value.op == O.AFTER else (value,):
+                if call in position:
+                    made |= 1 << position[call] | below[position[call]]
+            readers.setdefault(base_buffer(value), []).append((i, value, made))
     contested: dict[UOp, None] = {}
     for a in assigns:
-        own, base = position[a], base_buffer(a)
-        for i in readers.get(base, ()):
-            if i != own and below[i] >> own & 1:
-                contested[base] = None
-            elif i != own:
+        own = position[a]
+        for i, value, made in readers.get(base_buffer(a), ()):
+            if i == own or made >> own & 1:
+                continue
+            if below[i] >> own & 1:
+                contested[value] = None
+            else:
                 waits[own].add(i)
-        waits[own].update([i for i, r in later.get(base, ()) if i != own and a not in r.src])
     if contested:
         raise Overwritten(contested)
     order = _sorted(waits)
@@ -89,12 +91,14 @@ def _sorted(waits: list[set[int]]) -> list[int]:
 
 
 def _contested(pending: list[UOp], left: list[tuple[int, _Reads]]) -> UOp:
-    """A buffer that still has to be written and that others still have to read."""
+    """A value of a buffer that still has to be written and that others still have to read."""
     for i, _ in left:
         if pending[i].op == O.ASSIGN:
             base = base_buffer(pending[i])
-            if any(other != i and base in found.memory for other, found in left):
-                return base
+            for other, found in left:
+                for value in found.shown() if other != i else ():
+                    if base_buffer(value) is base:
+                        return value
     raise GraphError("assignments wait for each other")
 
 
@@ -102,10 +106,11 @@ class _Reads:
     """What the kernel of a stored node reads: other stored values, memory as it was before all
     assignments, and memory after some of them."""
 
-    __slots__ = ("later", "memory", "values")
+    __slots__ = ("assigned", "later", "memory", "values")
 
     def __init__(self, root: UOp, stored: Set[UOp]) -> None:
         self.values: set[UOp] = set()
+        self.assigned: set[UOp] = set()  # of these, memory as one assignment leaves it
         self.memory: set[UOp] = set()
         self.later: set[UOp] = set()
         target = root.src[0] if root.op == O.ASSIGN else None
@@ -116,6 +121,8 @@ class _Reads:
             for s in outer_sources(node):
                 if s in stored:
                     self.values.add(s)
+                    if s.op == O.ASSIGN and node not in written and (node, s) != (root, target):
+                        self.assigned.add(s)
                 elif s.op == O.AFTER:
                     self.later.add(s)
                 elif s.op in _MEMORY and node not in written and (node, s) != (root, target):
@@ -126,6 +133,13 @@ class _Reads:
                         inside.append(s)
         for after in self.later:
             self.values.update(after.src[1:])
+        self.later -= written | {target}
+
+    def shown(self) -> Iterator[UOp]:
+        """The values of memory that are read, each as some assignments leave it."""
+        yield from self.memory
+        yield from self.later
+        yield from self.assigned
 
 
 def _views(target: UOp) -> set[UOp]:
@@ -146,17 +160,22 @@ def base_buffer(node: UOp) -> UOp:
     return node
 
 
-def with_copies(sink: UOp, bases: Iterable[UOp]) -> UOp:
-    """The graph with copies of the buffers' old values for everything that reads them."""
-    done: dict[UOp, UOp] = {base: make(O.CONTIGUOUS, base.dtype, (base,)) for base in bases}
+def with_copies(sink: UOp, values: Iterable[UOp]) -> UOp:
+    """The graph with copies of values of memory, for everything that reads them."""
+    contested = set(values)
+    done: dict[UOp, UOp] = {}
+
+    def read(node: UOp) -> UOp:
+        found = done[node]
+        return make(O.CONTIGUOUS, node.dtype, (found,)) if node in contested else found
+
     for node in sink.toposort():
-        if node in done:
-            continue
-        src = tuple([done[s] for s in node.src])
         if node.op == O.ASSIGN:
-            src = (_target_of(node.src[0], done), src[1])
+            src = (_target_of(node.src[0], done), *[read(s) for s in node.src[1:]])
         elif node.op == O.AFTER:
-            src = (node.src[0], *src[1:])
+            src = tuple([done[s] for s in node.src])
+        else:
+            src = tuple([read(s) for s in node.src])
         done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
     return done[sink]
 

@@ -22,7 +22,7 @@ from svod.ir.build import whole_of
 from svod.ir.node import UOp
 from svod.ir.pairs import parts as complex_parts
 from svod.tensor import elements, history
-from svod.tensor.core import wrap
+from svod.tensor.core import common_device, wrap
 from svod.tensor.elements import Layout
 from svod.tensor.modes import as_leaf, detached
 from svod.tensor.pieces import diagonal_of, take_cuts
@@ -344,9 +344,8 @@ def _own(t: Tensor, node: UOp) -> UOp:
 
 
 def _put(t: Tensor, node: UOp, device: str | None) -> None:
+    t._device = common_device(t._device, device)
     t.uop = node
-    if t._device is None:
-        t._device = device
     changes[0] += 1
 
 

@@ -7,7 +7,7 @@ that existed before are left as they were, and the memory the plan shares with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,12 +179,13 @@ class Recorder:
                 memory = tracing.memory_of(old)
                 if memory not in whole:  # of several that show all of it, one is enough
                     registry.own_memory(old)
-                    found[B.assign(old, new)] = None
+                    target = tracing.after_writes(old, effects.assigned)
+                    found[B.assign(target, new)] = None
                     self.writers.append(t)
                 whole.add(memory)
             else:
                 views.append((t, old, new))
-        self._write_views(views, found)
+        self._write_views(views, found, effects.assigned)
         known = {id(t) for t, _ in before}
         own = {id(t) for t in self.seen}
         for t in registry.live_tensors():
@@ -195,7 +196,9 @@ class Recorder:
                 if node.op == O.ASSIGN:
                     found[node] = None
                 elif node is not start and not _is_view(node):
-                    found[B.assign(start, node)] = None  # changed in place, as without jit
+                    found[B.assign(tracing.after_writes(start, found), node)] = (
+                        None  # changed in place, as without jit
+                    )
             elif id(t) not in known and B.floats_of(t.uop).op == O.ASSIGN:
                 found[B.floats_of(t.uop)] = None
                 self.writers.append(t)
@@ -210,7 +213,12 @@ class Recorder:
             return True
         return after.arg.alike is not None and after.arg.alike is before.arg.alike
 
-    def _write_views(self, views: list[tuple[Tensor, UOp, UOp]], found: dict[UOp, None]) -> None:
+    def _write_views(
+        self,
+        views: list[tuple[Tensor, UOp, UOp]],
+        found: dict[UOp, None],
+        earlier: Collection[UOp],
+    ) -> None:
         """Views outside that changed: where the tensor they show changed too, it is written."""
         written = {tracing.memory_of(node) for node in found}
         lazy = []
@@ -219,7 +227,7 @@ class Recorder:
                 continue
             if _can_be_written(old) and owns_memory(t, registry.moved_from(old)):
                 registry.own_memory(old)
-                found[B.assign(old, new)] = None
+                found[B.assign(tracing.after_writes(old, earlier), new)] = None
                 self.writers.append(t)
             else:
                 lazy.append(t)

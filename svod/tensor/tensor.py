@@ -381,6 +381,8 @@ class Tensor(
         is_part = self._link is not None and buffer_node(target) is None and bool(others(self))
         if base.op in _MEMORY and owns_memory(self, tracing.memory_of(base)):
             own_memory(base)
+            if tracing.state.effects is not None:
+                target = tracing.after_writes(target, tracing.state.effects.assigned)
             node = B.assign(target, node)
             if is_part:
                 self.uop, self._device = node, where

@@ -17,7 +17,7 @@ from weakref import WeakSet
 from svod.base.errors import GraphError, SvodError
 from svod.ir import ops as O
 from svod.ir.args import BufferRef
-from svod.ir.build import floats_of, new_buffer, view_as
+from svod.ir.build import floats_of, like, new_buffer, view_as
 from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order, outer_sources, replaced
 from svod.tensor.settings import Facts, Watched
@@ -184,6 +184,22 @@ def deferred(tensors: Sequence[Tensor]) -> list[Tensor]:
         state.effects.writers += writers
         _read_later(written, writers)
     return found
+
+
+def after_writes(target: UOp, writes: Iterable[UOp]) -> UOp:
+    """A view of memory as these assignments leave it, so that what writes there comes later."""
+    from svod.tensor.registry import moved_from, moved_to
+
+    view = floats_of(target)
+    base = moved_from(view)
+    memory = memory_of(base)
+    before = [node for node in writes if memory_of(node) is memory]
+    if not before or base.op not in (O.BUFFER, O.AFTER):
+        return target
+    waits = dict.fromkeys((*(base.src[1:] if base.op == O.AFTER else ()), *before))
+    later = make(O.AFTER, memory.dtype, (memory, *waits))
+    later._shape = memory.shape
+    return like(target, moved_to(view, base, later))
 
 
 def memory_of(node: UOp) -> UOp:

@@ -184,3 +184,54 @@ def test_a_variable_has_one_value_in_a_call() -> None:
     assert f(x[: n.bind(3)], x, n.bind(3)).item() == 6
     with pytest.raises(VariableError, match=r"variable n: 3 != 2"):
         f(x[: n.bind(3)], x, n.bind(2))
+
+
+# -- writes ----------------------------------------------------------------------------------------
+
+
+def lazily(w: Tensor) -> Tensor:
+    w.assign(w.sum() * 0 + 2).realize()
+    return w * 1
+
+
+# Functions that write tensors outside several times, and read them before, between and after.
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "two writes, read between": lambda x, w: (
+        w.assign(-x).realize() * 1 + w.assign(x + 5).realize(),
+        w * 1,
+    ),
+    "results in another order": lambda x, w: (
+        w.assign(-x).realize() + 0,
+        w.assign(x + 5).realize() + 0,
+    )[::-1],
+    "a part, then all": lambda x, w: (
+        w[0].assign(-x[0]).realize().sum(),
+        w * 1,
+        w.assign(x + 5).realize() + 1,
+    ),
+    "a write, then zeros, then more": lambda x, w: (
+        w.assign(-x).realize() + 0,
+        w.zero_() + 1,
+        w.add_(1) * 2,
+    ),
+    "old values kept": lambda x, w: (w * 1, w.assign(-x).realize() * 1, w.assign(w + x).realize()),
+    "nothing of the argument": lambda x, w: (lazily(w), w + 1),
+    "a row set and all assigned": lambda x, w: (w.copy_(w * 2), w.assign(w * 2 + 1).realize() + 0),
+}
+
+
+@pytest.mark.parametrize("is_lazy", [False, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes_of_a_recorded_function_happen_in_order_in_every_call(
+    name: str, is_lazy: bool
+) -> None:
+    def state() -> Tensor:
+        return Tensor(ROWS) * 3 if is_lazy else Tensor(ROWS * 3).realize()
+
+    plain, kept = state(), state()
+    f = svod.jit(lambda x: WRITES[name](x, kept))
+    for scale in (1, 2, 3):
+        x = Tensor(ROWS * scale + 1).realize()
+        wanted = [t.numpy() for t in WRITES[name](x, plain)]
+        same(f(x), wanted)
+        same((kept,), (plain,))
