@@ -13,6 +13,7 @@ BUILTIN: dict[str, type[BaseException]] = {
     "DTypeError": TypeError,
     "RangeError": OverflowError,
     "ComplexOperand": TypeError,
+    "IndexRangeError": IndexError,
     "IndexingError": IndexError,
     "DeviceError": RuntimeError,
     "ConfigError": ValueError,
@@ -31,6 +32,8 @@ BUILTIN: dict[str, type[BaseException]] = {
     "UnsupportedError": NotImplementedError,
     "CacheError": RuntimeError,
     "PlanFormatError": ValueError,
+    "UntrustedPlanError": PermissionError,
+    "WriteError": RuntimeError,
 }
 
 FAMILY = [
