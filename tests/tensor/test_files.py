@@ -56,6 +56,9 @@ def test_a_result_of_files_goes_on_with_tensors_of_the_cpu(file):
     here = Tensor(array).realize()
     assert (x * 2).device == (x * here).device == (here - x).device == "CPU"
     np.testing.assert_array_equal(((x * 2) + here - x).numpy(), array * 2)
+    second = Tensor(array, device="CPU:1").realize()
+    assert (second - x).device == (x - second).device == "CPU:1"
+    np.testing.assert_array_equal((second - x + second).numpy(), array)
     with pytest.raises(DeviceError, match="operands are on"):
         _ = x + Tensor(array, device="REF").realize()
 

@@ -257,3 +257,11 @@ def test_norms_that_count_and_of_powers_below_one() -> None:
     np.testing.assert_allclose(x.norm(0.5, dim=1).numpy(), [(1 + 2**0.5) ** 2, 3], rtol=1e-6)
     np.testing.assert_allclose(x.norm(3, dim=0).numpy(), [3, 1, 2], rtol=1e-6)
     np.testing.assert_allclose((x + 4).norm(-1).item(), 1 / (1 / (array + 4)).sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [0.5, 3])
+def test_norms_have_no_slope_at_zero(p: float) -> None:
+    x = Tensor(np.array([0.0, 1.0, 4.0], np.float32)).requires_grad_()
+    x.norm(p).backward()
+    slopes = x.grad.numpy()
+    assert slopes[0] == 0 and np.isfinite(slopes).all()
