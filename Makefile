@@ -5,13 +5,29 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
 
-.PHONY: demo test mutants conformance lint bench soak format clean
+LONG := .venv/.installed-long
+# What the code for other processors could get wrong: the suite without what generates no code.
+COMPILED := tests --ignore=tests/docs --ignore=tests/base --ignore=tests/dtype --ignore=tests/ir --ignore=tests/array_api --ignore=tests/bars --ignore=tests/mutants --ignore=tests/tools --ignore=tests/data --ignore=tests/spec
+
+.PHONY: demo test test-long test-machines test-all mutants conformance lint bench soak format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n 2
+
+# What takes long, or needs torch: journeys on the interpreter and against torch, fresh random programs.
+test-long: $(LONG)
+	$(BIN)/python -m pytest -n 2 -m long
+	SVOD_ARRAY_API_SUITE=auto $(BIN)/python -m pytest -n 0 -m 'not long' tests/array_api/test_public_suite.py
+
+# The suite with the code of smaller processors.
+test-machines: $(DEV)
+	SVOD_MACHINE=avx2 $(BIN)/python -m pytest -n 2 $(COMPILED)
+	SVOD_MACHINE=sse4 $(BIN)/python -m pytest -n 2 $(COMPILED)
+
+test-all: test test-long test-machines
 
 # The consortium's suite against svod: make conformance SUITE=<checkout of array-api-tests>
 conformance: $(DEV)
@@ -47,6 +63,10 @@ clean:
 $(DEV): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(LONG): $(DEV)
+	@$(PIP) torch==2.13.0 ndindex pytest-json-report
 	@touch $@
 
 $(BENCH): $(DEV)
