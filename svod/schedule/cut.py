@@ -72,7 +72,7 @@ def devices(order: list[UOp]) -> dict[UOp, str]:
     if len(set(device.values())) > 1:  # what reads no memory is computed where it is used
         for n in reversed(order):
             where = device.get(n)
-            if where is not None and n.op != O.COPY and not is_disk(where):
+            if where is not None and n.op not in (O.COPY, O.SINK) and not is_disk(where):
                 for s in n.src:
                     device.setdefault(s, where)
     return device

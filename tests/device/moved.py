@@ -216,7 +216,7 @@ def test_tensors_of_two_devices_do_not_mix(away: str) -> None:
     index = Tensor(LABELS)
     for mix in (
         lambda: here + there, lambda: there @ here.T, lambda: svod.cat([here, there]),
-        lambda: svod.where(here > 0, there, 0.0), lambda: there[index],
+        lambda: svod.where(here > 0, there, 0.0),
         lambda: there.gather(0, index.reshape(1, 6)[:, :4]), lambda: model().to(away)(here, index),
         lambda: svod.jit(lambda x: x + there)(here), lambda: svod.jit(lambda x: x + there)(X),
     ):  # fmt: skip
@@ -243,3 +243,64 @@ def test_no_plan_is_bound_to_memory_of_another_device(away: str) -> None:
         with pytest.raises(DeviceError, match=rf"'x' is on {inside.device}.*{outside.device}"):
             plan(x=memory)
         np.testing.assert_array_equal(plan(x=X * 2), X * 2 + 1)
+
+
+SQUARE = (X[:4] @ X[:4].T + 4 * np.eye(4)).astype(np.float32)
+IMAGE = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+ORDER = np.array([2, 0, 1, 3])
+
+
+def written(x: Tensor, key: Any) -> Tensor:
+    copy = x.clone()
+    copy[key] = 5.0
+    return copy
+
+
+def drawn(make: Callable[[], Tensor]) -> Tensor:
+    svod.manual_seed(5)
+    return make()
+
+
+# Functions that read values on the host, make constants or draw numbers on their way.
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "inv": lambda s, i, m: svod.linalg.inv(s),
+    "eigh": lambda s, i, m: svod.linalg.eigh(s)[0],
+    "qr": lambda s, i, m: svod.linalg.qr(s)[1].abs(),
+    "fft": lambda s, i, m: svod.fft.fft(s).abs(),
+    "sort": lambda s, i, m: s.sort(1)[0],
+    "topk": lambda s, i, m: s.topk(2).values,
+    "mask": lambda s, i, m: s[s > 1],
+    "nonzero": lambda s, i, m: (s > 1).nonzero(),
+    "unique": lambda s, i, m: svod.unique((s * 2).round()),
+    "unique_consecutive": lambda s, i, m: s.round().unique_consecutive(),
+    "index": lambda s, i, m: s[i] + s[[0, 1, 2, 3]] + s[np.array([3, 2, 1, 0])],
+    "scatter": lambda s, i, m: s.scatter(0, i.reshape(1, 4), s),
+    "index_add": lambda s, i, m: s.index_add(0, i, s),
+    "write by mask": lambda s, i, m: written(s, s > 1),
+    "write by index": lambda s, i, m: written(s, i[:2]),
+    "arrays and lists": lambda s, i, m: s + SQUARE + [1.0, 2.0, 3.0, 4.0],
+    "constants": lambda s, i, m: s @ svod.eye(4) + svod.arange(4) + svod.linspace(0, 1, 4),
+    "cumsum": lambda s, i, m: s.cumsum(0),
+    "bincount": lambda s, i, m: svod.bincount(i),
+    "quantile": lambda s, i, m: svod.quantile(s, 0.3),
+    "zeta": lambda s, i, m: svod.special.zeta(s.abs() + 2, s.abs() + 1),
+    "interpolate": lambda s, i, m: nn.functional.interpolate(m, scale_factor=2.0, mode="bilinear"),
+    "max_pool2d": lambda s, i, m: nn.functional.max_pool2d(m, 2),
+    "one_hot": lambda s, i, m: nn.functional.one_hot(i, 4),
+    "scan": lambda s, i, m: svod.scan(lambda c, x: (c + x, c * 2), s[0], s)[0],
+    "vmap": lambda s, i, m: svod.func.vmap(lambda r: r * 2 + svod.ones(4))(s),
+    "LSTM": lambda s, i, m: drawn(lambda: nn.LSTM(4, 3).to(s.device)(s.reshape(4, 1, 4))[0]),
+    "normal_": lambda s, i, m: drawn(lambda: s.clone().normal_()),
+    "orthogonal_": lambda s, i, m: drawn(lambda: nn.init.orthogonal_(s.clone()).abs()),
+    "sparse_": lambda s, i, m: drawn(lambda: nn.init.sparse_(s.clone(), 0.5)),
+    "dirac_": lambda s, i, m: nn.init.dirac_(m.clone()),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_are_where_the_arguments_are(away: str, name: str) -> None:
+    arrays = (SQUARE, ORDER, IMAGE)
+    found = FUNCTIONS[name](*[Tensor(a).to(away) for a in arrays])
+    wanted = FUNCTIONS[name](*[Tensor(a) for a in arrays])
+    assert devices_of(found) == {away}
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-3, atol=1e-4)
