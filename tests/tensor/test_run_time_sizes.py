@@ -130,3 +130,11 @@ def test_bad_variables_are_refused() -> None:
         svod.Variable("n", 5, 1)
     with pytest.raises(VariableError, match="plain name"):
         svod.Variable("not a name", 0, 1)
+
+
+@pytest.mark.parametrize("value", [3, 5, 8])
+def test_ends_are_counted_from_the_run_time_size(value: int) -> None:
+    n = svod.Variable("n", 3, 8).bind(value)
+    x = Tensor(X[0, :8])[:n]
+    close((x[:-2] * 2).numpy(), X[0, :8][:value][:-2] * 2)
+    close((x[-3:] * 2).numpy(), X[0, :8][:value][-3:] * 2)
