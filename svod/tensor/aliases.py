@@ -253,14 +253,14 @@ def others(t: Tensor) -> list[Tensor]:
 
 
 def owns_memory(t: Tensor, memory: UOp) -> bool:
-    """Whether the tensor whose elements t shows has this memory, and not as the copy of another."""
-    base: Tensor | None = t
-    if t._link is not None and t._link is not t._link.origin:
-        origin = t._link.origin
-        base = next((o for o in others(t) if o._link is origin), None)
-    if base is None:
-        return False
-    return whole_of(without_waits(B.floats_of(base.uop))) is memory
+    """Whether t, or the tensor whose elements it shows, is all of this memory.
+
+    A copy that is only a view of the memory of another tensor is not.
+    """
+    link = t._link
+    origin = None if link is None else link.origin
+    bases = [] if origin is None else [o for o in others(t) if o._link is origin]
+    return any(whole_of(without_waits(B.floats_of(o.uop))) is memory for o in (t, *bases))
 
 
 # -- writes ------------------------------------------------------------------------------------
