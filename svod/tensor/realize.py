@@ -66,7 +66,7 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         return
     context = "bind extraction" if len(pending) == 1 else "realize_batch input collection"
     if not tracing.state.depth:
-        pending = with_writes(pending)
+        pending = [t for t in with_writes(pending) if 0 not in t.uop.shape]
     watch = _watch("realize", pending)
     plan, found = _plan(pending, config, context)
     if watch is None:

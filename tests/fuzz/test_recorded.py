@@ -17,6 +17,10 @@ def test_recorded_functions_do_what_the_functions_do(part: int) -> None:
         assert not difference(seed), f"seed {seed}"
 
 
+def test_readers_without_elements_wait_for_nothing() -> None:
+    assert not difference(9944)
+
+
 def test_recorded_functions_of_fresh_seeds_do_too() -> None:
     for seed in range(FRESH, FRESH + 40):
         assert not difference(seed), f"seed {seed}"
