@@ -193,9 +193,9 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
     return square_shape(x, "matrix_power").matrix_power(n)
 
 
-def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """The diagonal of the last two axes."""
-    return at_least_matrix(x, "diagonal").diagonal(offset, -2, -1)
+def diagonal(x: Tensor, /, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonal of two axes, the last ones unless told otherwise."""
+    return at_least_matrix(x, "diagonal").diagonal(offset, dim1, dim2)
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:

@@ -216,7 +216,8 @@ class Statistics(Core):
             found = counts_of(where, size).cast(self.dtype)
         else:
             start = wrap(B.full((size,), 0, self.dtype), self._device)
-            found = start.scatter_add(0, where, weight.ravel().cast(self.dtype))
+            given = select(inside, weight.ravel().cast(self.dtype), 0.0)
+            found = start.scatter_add(0, select(inside, place, 0), given)
         if density:
             found = found / (found.sum() * (edges[1:] - edges[:-1]))
         return found, edges

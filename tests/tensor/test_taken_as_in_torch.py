@@ -228,3 +228,15 @@ def test_repeats_may_say_how_many_there_are():
     assert found.tolist() == [2.0, 2.0, 2.0]
     with pytest.raises(ValueError, match="output_size"):
         x.repeat_interleave(svod.tensor([0, 3]), output_size=4)
+
+
+def test_weights_of_values_outside_of_a_histogram_do_not_count():
+    x, weight = svod.tensor([-5.0, 0.5, 1.5, 9.0]), svod.tensor([1.0, 2.0, 3.0, 4.0])
+    found, _ = x.histogram(svod.tensor([0.0, 1.0, 2.0]), weight=weight)
+    assert found.tolist() == [2.0, 3.0]
+
+
+def test_diagonals_of_other_axes():
+    a = np.arange(24.0).reshape(2, 3, 4)
+    found = svod.linalg.diagonal(Tensor(a), offset=1, dim1=0, dim2=1)
+    np.testing.assert_array_equal(found.numpy(), np.diagonal(a, 1, 0, 1))
