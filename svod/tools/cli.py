@@ -47,9 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         verb.add_argument("--json", action="store_true", help="print one JSON object")
         verb.set_defaults(run=run)
         if name == "demo":
-            verb.add_argument(
-                "--runs", type=_positive, default=200, help="how often the plan is run"
-            )
+            verb.add_argument("--steps", type=_positive, default=600, help="of training")
         if name == "cache":
             from svod.tools.cache import add_arguments
 
@@ -64,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _demo(options: argparse.Namespace) -> Report:
     from svod.tools.demo import demo
 
-    return demo(options.runs)
+    return demo(options.steps)
 
 
 def _doctor(options: argparse.Namespace) -> Report:
@@ -93,7 +91,7 @@ def _tune(options: argparse.Namespace) -> Report:
 
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
-    ("demo", _demo, "Prepare and run a small model, and check it against NumPy."),
+    ("demo", _demo, "Train a small network before your eyes, and compare it with NumPy and torch."),
     ("doctor", _doctor, "Show what is installed and usable here, and run a self-test."),
     ("env", _env, "Show every SVOD_* variable: value, default, meaning."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
