@@ -69,7 +69,6 @@ _LAZY = {
     "devices": ("svod.device.registry", "usable_devices"),
     "set_threads": ("svod.runtime.native", "set_threads"),
     "load_plan": ("svod.runtime.load", "load_plan"),
-    "prepare": ("svod.tensor.realize", "prepare"),
     "PrepareConfig": ("svod.runtime.config", "PrepareConfig"),
     "OptimizerConfig": ("svod.runtime.config", "OptimizerConfig"),
     "profile": ("svod.runtime.trace", "profile"),

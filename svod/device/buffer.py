@@ -310,7 +310,7 @@ class Buffer:
 
     def __repr__(self) -> str:
         where = f" at byte {self.offset}" if self.offset else ""
-        return f"Buffer({self.id}: {self.dtype}[{self.size}] {self.device}{where})"
+        return f"Buffer({self.id}: {self.dtype.short}[{self.size}] {self.device}{where})"
 
 
 def _native(array: Array) -> Array:

@@ -15,7 +15,7 @@ from svod.nn.heads import multi_head_attention_forward as multi_head_attention_f
 from svod.tensor import ctc, distances, margins, noise, patches, resampling, unpooling
 from svod.tensor.core import spelled
 from svod.tensor.guard import guard
-from svod.tensor.sorting import counts_of
+from svod.tensor.sorting import counts_of as _counts_of
 from svod.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -198,7 +198,7 @@ def embedding(
     table = weight if max_norm is None else weight.renorm(norm_type, 0, max_norm)
     if not scale_grad_by_freq:
         return input.embedding(table, padding_idx)
-    often = counts_of(input.ravel(), table.shape[0]).clamp(1).unsqueeze(1)
+    often = _counts_of(input.ravel(), table.shape[0]).clamp(1).unsqueeze(1)
     scaled = table / often.cast(table.dtype)  # for the gradient alone: the values stay
     return input.embedding(table.detach() + (scaled - scaled.detach()), padding_idx)
 

@@ -392,4 +392,4 @@ class Indexing(Core):
         node = write(self, key, value)
         if is_memory(node):  # a copy: somebody may write to it later
             node = B.contiguous(node)
-        give(self, node, value._device if isinstance(value, Core) else None)
+        give(self, node, self._device or (value._device if isinstance(value, Core) else None))

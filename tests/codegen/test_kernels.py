@@ -179,7 +179,8 @@ def test_gathers(count: int) -> None:
 
 def test_places_outside_read_zero() -> None:
     places = np.array([-41, -21, -20, 0, 19, 20, 1 << 40, -(1 << 62)])
-    check(lambda x, i: x[i], data((20, 17)), places)
+    with svod.knobs.scope(CHECK_INDICES=0):  # kernels are safe by themselves
+        check(lambda x, i: x[i], data((20, 17)), places)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])

@@ -90,7 +90,7 @@ def test_a_view_outside_its_buffer_is_refused(offset: int, size: int) -> None:
 
 
 def test_a_misaligned_view_is_refused() -> None:
-    with pytest.raises(ShapeError, match="a view of f32 at byte 2 is not aligned to 4 bytes"):
+    with pytest.raises(ShapeError, match="a view of float32 at byte 2 is not aligned to 4 bytes"):
         Buffer.new("CPU", 16, dt.uint8).view(2, 1, dt.float32)
 
 

@@ -14,12 +14,14 @@ import pytest
 
 import svod
 from svod import Tensor
+from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp
 from svod.ir.text import dump, parse
 from svod.optimize.graph import renumber
 from svod.optimize.opts import split, thread
+from svod.tensor.core import wrap
 from tests.schedule.graphs import bodies, loop_nest
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -45,7 +47,7 @@ def softmax() -> Tensor:
 def assigned() -> Tensor:
     x = floats(4, 6).realize()
     part = x[1:3, 2:]
-    return part.assign(part * 2)
+    return wrap(B.assign(part.uop, (part * 2).uop), part.device)
 
 
 NESTS = {

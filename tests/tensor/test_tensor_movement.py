@@ -172,14 +172,11 @@ def test_no_op_movement_adds_no_nodes():
         x.reshape(2, 3),
         x.permute(0, 1),
         x.expand(2, 3),
-        x.pad((0, 0)),
         x[:],
         x[:, 0:3],
-        x.flip(()),
         x.float(),
         x.reshape(6).reshape(2, 3),
         x.T.T,
-        x.flip(0).flip(0),
         x.squeeze().sum(()),
     ):
         assert same.uop is x.uop
