@@ -7,9 +7,9 @@ BENCH := .venv/.installed-bench
 
 LONG := .venv/.installed-long
 # What the code for other processors could get wrong: the suite without what generates no code.
-COMPILED := tests --ignore=tests/docs --ignore=tests/base --ignore=tests/dtype --ignore=tests/ir --ignore=tests/array_api --ignore=tests/bars --ignore=tests/mutants --ignore=tests/tools --ignore=tests/data --ignore=tests/spec
+COMPILED := tests --ignore=tests/docs --ignore=tests/base --ignore=tests/dtype --ignore=tests/ir --ignore=tests/array_api --ignore=tests/bars --ignore=tests/mutants --ignore=tests/tools --ignore=tests/data --ignore=tests/spec --ignore=tests/frontend
 
-.PHONY: demo test test-long test-machines test-all mutants conformance lint bench soak format clean
+.PHONY: demo test onnx test-long test-machines test-all mutants conformance lint bench soak format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
@@ -20,7 +20,15 @@ test: $(DEV)
 # What takes long, or needs torch: journeys on the interpreter and against torch, fresh random programs.
 test-long: $(LONG)
 	$(BIN)/python -m pytest -n 2 -m long
+	$(BIN)/python -m pytest -n 2 -m 'not long' tests/frontend/torch
 	SVOD_ARRAY_API_SUITE=auto $(BIN)/python -m pytest -n 0 -m 'not long' tests/array_api/test_public_suite.py
+
+# All of ONNX's backend suite, files beside onnxruntime, and 1,000 damaged files: half an hour.
+onnx: $(DEV)
+	@$(PIP) onnxruntime
+	$(BIN)/python -m pytest -n 2 -m 'long or not long' tests/frontend/onnx tests/tools/test_models.py
+	$(BIN)/python -m tests.frontend.onnx.coverage
+	$(BIN)/python -m tests.frontend.onnx.fuzz 0 1000 --against
 
 # The suite with the code of smaller processors.
 test-machines: $(DEV)
@@ -66,7 +74,7 @@ $(DEV): pyproject.toml
 	@touch $@
 
 $(LONG): $(DEV)
-	@$(PIP) torch==2.13.0 ndindex pytest-json-report
+	@$(PIP) torch==2.13.0 transformers pandas scikit-learn skl2onnx onnxruntime pillow ndindex pytest-json-report
 	@touch $@
 
 $(BENCH): $(DEV)

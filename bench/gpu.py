@@ -32,7 +32,7 @@ from gpu_ops import ops_cases
 
 import svod
 from svod.base.knobs import knobs
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 
 def memory_cases(b: Bench) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from svod import Tensor
 from svod.device.cuda.driver import context
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 Array = np.ndarray[Any, Any]
 ROUNDS = 15

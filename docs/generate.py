@@ -1,7 +1,7 @@
 """Write the generated parts of the documentation: ``python docs/generate.py``.
 
 Everything between ``<!-- generated: name -->`` and ``<!-- end -->`` in a page comes from the code:
-passes from the pipeline's tuple, ops from the comments of ``svod/ir/ops.py``, knobs from their
+passes from their tuples, ops from the comments of ``svod/ir/ops.py``, knobs from their
 declarations, the map from the docstrings of the modules. A test compares the pages with the code.
 """
 
@@ -12,26 +12,25 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 SOURCE = ROOT / "svod"
 
-# The way of a computation, before and after the passes of the pipeline.
-BEFORE = (
-    ("normalize", "schedule/normalize.py"),
-    ("simplify", "ir/rules.py"),
-    ("split reductions", "schedule/split_reduce.py"),
-    ("decide storage", "schedule/storage.py"),
-    ("cut", "schedule/cut.py"),
-    ("schedule", "schedule/schedule.py"),
+# The way of a computation, around the lists of passes.
+BEFORE = (("normalize", "schedule/normalize.py"),)
+BETWEEN = (
+    ("order calls", "schedule/preschedule.py"),
     ("prepare", "runtime/prepare.py"),
     ("plan memory", "runtime/memory.py"),
 )
 AFTER = (
     ("linearize", "codegen/linearize.py"),
-    ("render", "codegen/render/llvm.py"),
-    ("compile", "device/cpu/compiler.py"),
+    ("render for CPUs", "codegen/render/llvm.py"),
+    ("render for GPUs", "codegen/render/nvptx.py"),
+    ("compile for CPUs", "device/cpu/compiler.py"),
+    ("compile for GPUs", "device/cuda/compiler.py"),
     ("build", "runtime/plan.py"),
 )
 FOLDERS = (
@@ -42,15 +41,36 @@ FOLDERS = (
 
 def passes() -> str:
     """Every step from a graph to a plan."""
-    from svod.codegen.pipeline import PASSES
+    from svod.codegen.targets import cpu, cuda
+    from svod.schedule.schedule import SCHEDULE_PASSES
 
     lines = ["| Step | What it does | Where |", "|---|---|---|"]
     lines += [f"| {name} | {sentence(path)} | `svod/{path}` |" for name, path in BEFORE]
-    lines.append("| | *for each distinct kernel:* | |")
-    for step in PASSES:
-        where = step.run.__module__.replace(".", "/")
-        lines.append(f"| **{step.name}** | {step.why} | `{where}.py` |")
+    lines += [_row(step) for step in SCHEDULE_PASSES]
+    lines += [f"| {name} | {sentence(path)} | `svod/{path}` |" for name, path in BETWEEN]
+    for target, kind in ((cpu, "CPU"), (cuda, "GPU")):
+        lines.append(f"| | *for each distinct kernel of a {kind}:* | |")
+        lines += [_row(step) for step in (*target.CHOOSING, *target.LOWERING)]
+        lines.append("| | *or, where it is a sort:* | |")
+        lines += [_row(step) for step in target.SORTING]
+    lines.append("| | *and then:* | |")
     lines += [f"| {name} | {sentence(path)} | `svod/{path}` |" for name, path in AFTER]
+    return "\n".join(lines)
+
+
+def _row(step: Any) -> str:
+    where = step.where.__module__.replace(".", "/")
+    return f"| **{step.name}** | {step.why} | `{where}.py` |"
+
+
+def planners() -> str:
+    """The ways to run a kernel on a GPU, in the order in which they are asked."""
+    from svod.optimize.gpu import PLANNERS
+
+    lines = ["| Plan | What it is | Where |", "|---|---|---|"]
+    for planner in PLANNERS:
+        where = planner.plan.__module__.replace(".", "/")
+        lines.append(f"| {planner.name} | {planner.why} | `{where}.py` |")
     return "\n".join(lines)
 
 
@@ -146,10 +166,26 @@ def torch_names() -> str:
     return "\n".join(lines)
 
 
+def cost_table() -> str:
+    """The numbers of the cost models, one table per target."""
+    from svod.schedule.costs import costs_of
+    from svod.schedule.costs_cpu import CPU
+    from svod.schedule.costs_gpu import GPU
+
+    lines: list[str] = []
+    for title, costs in (("CPU", CPU), ("NVIDIA GPUs", GPU)):
+        lines += ["", f"## {title}", "", "| Cost | Value | Unit | Origin |", "|---|---|---|---|"]
+        for c in costs_of(costs):
+            lines.append(f"| `{c.name}` | {c.value:,} | {cell(c.unit)} | {cell(c.origin)} |")
+    return "\n".join(lines).strip()
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "passes": ("pipeline.md", passes),
+    "planners": ("pipeline.md", planners),
     "ops": ("ir.md", ops),
     "knobs": ("knobs.md", knob_table),
+    "costs": ("costs.md", cost_table),
     "repository": ("repomap.md", repository),
     "torch": ("torch.md", torch_names),
 }

@@ -38,7 +38,7 @@ from svod.dtype.types import (
 from svod.dtype.types import bool_ as bool
 
 if TYPE_CHECKING:
-    from svod.tensor.functions import *  # noqa: F403
+    from svod.tensor.namespace.functions import *  # noqa: F403
 
 newaxis = None
 __array_api_version__ = "2025.12"
@@ -46,46 +46,66 @@ __array_api_version__ = "2025.12"
 # Names from elsewhere, loaded when they are asked for: module, and what in it ("" for itself).
 _LAZY = {
     "knobs": ("svod.base.knobs", "knobs"),
-    "linalg": ("svod.tensor.linalg", ""),
-    "special": ("svod.tensor.special_functions", ""),
-    "masked": ("svod.tensor.masked", ""),
-    "signal": ("svod.tensor.signal", ""),
-    "fft": ("svod.tensor.fft", ""),
-    "__array_namespace_info__": ("svod.tensor.inspection", "namespace_info"),
-    "errors": ("svod.base.errors", ""),
+    "linalg": ("svod.linalg", ""),
+    "special": ("svod.special", ""),
+    "masked": ("svod.masked", ""),
+    "signal": ("svod.signal", ""),
+    "fft": ("svod.fft", ""),
+    "__array_namespace_info__": ("svod.tensor.namespace.array_api_info", "namespace_info"),
+    "errors": ("svod.errors", ""),
     "autograd": ("svod.autograd", ""),
     "func": ("svod.func", ""),
     "nn": ("svod.nn", ""),
-    "optim": ("svod.nn.optim", ""),
+    "optim": ("svod.optim", ""),
     "data": ("svod.data", ""),
     "distributions": ("svod.distributions", ""),
     "utils": ("svod.utils", ""),
+    "torch": ("svod.frontend.torch", ""),
+    "hub": ("svod.frontend.hub", ""),
     "save": ("svod.nn.checkpoint", "save"),
     "load": ("svod.nn.checkpoint", "load"),
     "tensor": ("svod.tensor", ""),
     "testing": ("svod.testing", ""),
+    "onnx": ("svod.onnx", ""),
     "explain": ("svod.tools.explain", "explain"),
-    "cuda": ("svod.device.cuda", ""),
+    "cuda": ("svod.cuda", ""),
     "devices": ("svod.device.registry", "usable_devices"),
     "set_threads": ("svod.runtime.native", "set_threads"),
     "load_plan": ("svod.runtime.load", "load_plan"),
     "PrepareConfig": ("svod.runtime.config", "PrepareConfig"),
     "OptimizerConfig": ("svod.runtime.config", "OptimizerConfig"),
+    "Strategy": ("svod.runtime.config", "Strategy"),
+    "Opt": ("svod.optimize.opts", "Opt"),
     "profile": ("svod.runtime.trace", "profile"),
     "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
     "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
+}
+
+# torch's other names of dtypes, and of shapes.
+_ALIASES: dict[str, Any] = {
+    "half": float16,
+    "float": float32,
+    "double": float64,
+    "cfloat": complex64,
+    "cdouble": complex128,
+    "short": int16,
+    "int": int32,
+    "long": int64,
+    "Size": tuple,
 }
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and name not in _LAZY:
         raise AttributeError(f"module 'svod' has no attribute {name!r}")
+    if name in _ALIASES:
+        return _ALIASES[name]
     if name in _LAZY:
         module, attribute = _LAZY[name]
         found = import_module(module)
         found = _guarded(getattr(found, attribute)) if attribute else found
     else:
-        namespace = import_module("svod.tensor.functions").NAMESPACE
+        namespace = import_module("svod.tensor.namespace.functions").NAMESPACE
         if name not in namespace:
             raise AttributeError(f"module 'svod' has no attribute {name!r}")
         found = namespace[name]
@@ -94,7 +114,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _guarded(found: Any) -> Any:
-    guard = import_module("svod.tensor.guard")
+    guard = import_module("svod.tensor.core.public_functions")
     if isinstance(found, type):
         guard.guard_class(found, "__init__")
         return found
@@ -102,8 +122,8 @@ def _guarded(found: Any) -> Any:
 
 
 def __dir__() -> list[str]:
-    namespace = import_module("svod.tensor.functions").NAMESPACE
-    return sorted({*__all__, *_LAZY, *namespace})
+    namespace = import_module("svod.tensor.namespace.functions").NAMESPACE
+    return sorted({*__all__, *_ALIASES, *_LAZY, *namespace})
 
 
 __all__ = [

@@ -14,14 +14,14 @@ from svod.autograd.derivatives import Applied, directions_of
 from svod.base.errors import ConfigError, DTypeError, ShapeError
 from svod.ir import build as B
 from svod.ir.node import UOp
-from svod.tensor.autograd import grad as grad
-from svod.tensor.autograd import value_and_grad
-from svod.tensor.batching import batched, stand_in
-from svod.tensor.core import axis_of, wrap
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
+from svod.tensor.core.pytrees import Form, flatten, unflatten
+from svod.tensor.core.tensor_core import axis_of, wrap
+from svod.tensor.core.tracing import recording
+from svod.tensor.gradients.autograd import grad as grad
+from svod.tensor.gradients.autograd import value_and_grad
+from svod.tensor.gradients.batching import batched, stand_in
 from svod.tensor.tensor import Tensor
-from svod.tensor.tracing import recording
-from svod.tensor.trees import Form, flatten, unflatten
 
 __all__ = [
     "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",

@@ -16,9 +16,9 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp
-from svod.tensor.core import wrap
-from svod.tensor.gradient import gradient
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.core.tensor_registry import buffer_of
+from svod.tensor.gradients.reverse_mode import gradient
 from svod.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

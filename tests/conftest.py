@@ -6,6 +6,8 @@ Loops that cannot be compiled are an error too: plainer ones are for users, not 
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ settings.register_profile("svod", deadline=None)  # machines are shared: a slow 
 settings.load_profile("svod")
 
 GPU = Path(__file__).parent / "gpu"
+ONNX = Path(__file__).parent / "frontend" / "onnx"
+TORCH = Path(__file__).parent / "frontend" / "torch"
 
 
 def _has_gpu() -> bool:
@@ -25,11 +29,24 @@ def _has_gpu() -> bool:
     return is_available()
 
 
+@cache
+def _left_out() -> dict[Path, str]:
+    """Folders whose tests cannot run here, and why."""
+    found = {}
+    if not _has_gpu():
+        found[GPU] = "tests/gpu is left out: there is no NVIDIA driver or no GPU"
+    if find_spec("torch") is None:
+        found[TORCH] = "tests/frontend/torch is left out: torch is not installed"
+    if find_spec("onnx") is None:
+        found[ONNX] = "tests/frontend/onnx is left out: pip install svod[onnx]"
+    return found
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Without a GPU its tests are left out, which one line of the report says."""
-    is_inside = GPU in (collection_path, *collection_path.parents)
-    return True if is_inside and not _has_gpu() else None
+    """Without a GPU, torch or onnx their tests are left out, which one line of the report says."""
+    inside = (collection_path, *collection_path.parents)
+    return True if any(folder in inside for folder in _left_out()) else None
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    return None if _has_gpu() else "tests/gpu is left out: there is no NVIDIA driver or no GPU"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return list(_left_out().values())

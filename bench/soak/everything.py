@@ -29,7 +29,7 @@ from svod.runtime.caches import clear_kernel_cache
 from svod.runtime.load import load_plan
 from svod.runtime.native import set_threads
 from svod.runtime.plan import ExecutionPlan
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 RUNNERS = 4
 INPUTS = 4  # different inputs per plan

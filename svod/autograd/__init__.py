@@ -12,9 +12,9 @@ from svod.autograd.function import Function as Function
 from svod.autograd.function import once_differentiable as once_differentiable
 from svod.autograd.tensors import backward as backward
 from svod.autograd.tensors import grad as grad
-from svod.tensor.autograd import GradientError as GradientError
-from svod.tensor.modes import enable_grad as enable_grad
-from svod.tensor.modes import inference_mode as inference_mode
-from svod.tensor.modes import is_grad_enabled as is_grad_enabled
-from svod.tensor.modes import no_grad as no_grad
-from svod.tensor.modes import set_grad_enabled as set_grad_enabled
+from svod.tensor.gradients.autograd import GradientError as GradientError
+from svod.tensor.gradients.grad_modes import enable_grad as enable_grad
+from svod.tensor.gradients.grad_modes import inference_mode as inference_mode
+from svod.tensor.gradients.grad_modes import is_grad_enabled as is_grad_enabled
+from svod.tensor.gradients.grad_modes import no_grad as no_grad
+from svod.tensor.gradients.grad_modes import set_grad_enabled as set_grad_enabled

@@ -10,9 +10,9 @@ import numpy as np
 from svod.autograd.derivatives import Applied
 from svod.autograd.tensors import grad
 from svod.base.errors import ConfigError, SvodError
-from svod.tensor.guard import guard
-from svod.tensor.modes import no_grad
-from svod.tensor.random import randn
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.grad_modes import no_grad
+from svod.tensor.random.threefry import randn
 from svod.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]

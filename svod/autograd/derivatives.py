@@ -17,11 +17,11 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements, substitute
-from svod.tensor import history
-from svod.tensor.batching import batched, stand_in
-from svod.tensor.core import tensor_of, wrap
-from svod.tensor.gradient import GradientError, Mark, gradients, mark
-from svod.tensor.modes import detached
+from svod.tensor.core import history
+from svod.tensor.core.history import detached
+from svod.tensor.core.tensor_core import tensor_of, wrap
+from svod.tensor.gradients.batching import batched, stand_in
+from svod.tensor.gradients.reverse_mode import GradientError, Mark, gradients, mark
 from svod.tensor.tensor import Tensor
 
 _numbers = count()

@@ -16,9 +16,9 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
-from svod.tensor.core import tensor_of, wrap
-from svod.tensor.gradient import Call, GradientError, Result
-from svod.tensor.modes import is_grad_enabled, no_grad
+from svod.tensor.core.tensor_core import tensor_of, wrap
+from svod.tensor.gradients.grad_modes import is_grad_enabled, no_grad
+from svod.tensor.gradients.reverse_mode import Call, GradientError, Result
 from svod.tensor.tensor import Tensor
 
 _FLOATS = "fc"

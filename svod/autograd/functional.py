@@ -12,8 +12,8 @@ from typing import Any
 from svod.autograd.derivatives import Applied, directions_of
 from svod.base.errors import ConfigError
 from svod.ir import build as B
-from svod.tensor.gradient import GradientError
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.reverse_mode import GradientError
 from svod.tensor.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

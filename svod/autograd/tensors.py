@@ -8,14 +8,14 @@ from typing import Any
 from svod.base.errors import ArgumentError, ConfigError, DTypeError, ShapeError
 from svod.ir import build as B
 from svod.ir.node import UOp
-from svod.tensor import history
-from svod.tensor.autograd import add_gradients
-from svod.tensor.batching import batched, stand_in
-from svod.tensor.core import wrap
-from svod.tensor.gradient import GradientError
-from svod.tensor.guard import guard
-from svod.tensor.modes import detached
-from svod.tensor.targets import Root, gradients_of
+from svod.tensor.core import history
+from svod.tensor.core.history import detached
+from svod.tensor.core.public_functions import guard
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.gradients.autograd import add_gradients
+from svod.tensor.gradients.batching import batched, stand_in
+from svod.tensor.gradients.endpoints import Root, gradients_of
+from svod.tensor.gradients.reverse_mode import GradientError
 from svod.tensor.tensor import Tensor
 
 

@@ -102,6 +102,13 @@ class ExecutionError(SvodError, RuntimeError):
     """A prepared plan failed while it ran."""
 
 
+class LinAlgError(ExecutionError, ValueError):
+    """A matrix that a factorisation or a solution does not exist for.
+
+    A RuntimeError as in torch, and a ValueError as in NumPy.
+    """
+
+
 class CacheError(SvodError, RuntimeError):
     """A cache was asked for something it cannot do; a broken entry is a miss, not this."""
 

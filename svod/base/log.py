@@ -1,6 +1,6 @@
 """What Svod says, through `logging`.
 
-The logger `svod` carries warnings and stays silent until the program configures logging.
+The logger `svod` carries warnings: to the program's log where it configured one, else to stderr.
 `SVOD_DEBUG` is the other channel: `debug(2, text)` writes to stderr when the knob is at least 2,
 through the logger `svod.debug`, whose handler is installed with the first such line.
 """
@@ -16,8 +16,6 @@ from svod.base.knobs import knobs
 from svod.base.locks import reset_lock
 
 logger = logging.getLogger("svod")
-logger.addHandler(logging.NullHandler())
-
 _debug_logger = logging.getLogger("svod.debug")
 _install_lock = reset_lock()
 
@@ -36,9 +34,12 @@ def debug(level: int, text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """A warning for the program's log, and for stderr with `SVOD_DEBUG=1`."""
-    logger.warning("%s", text)
-    debug(1, f"warning: {text}")
+    """A warning for the program's log, and for stderr with `SVOD_DEBUG=1` or without a log."""
+    if logger.hasHandlers():
+        logger.warning("%s", text)
+        debug(1, f"warning: {text}")
+    elif logger.isEnabledFor(logging.WARNING):
+        sys.stderr.write(f"{colored('svod', 'dim')} warning: {text}\n")
 
 
 def uses_color(stream: TextIO) -> bool:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
-from svod.base.log import debug
-from svod.base.timing import span
-from svod.codegen.naming import kernel_name
-from svod.codegen.pipeline import bytes_moved
-from svod.codegen.render.nvptx import GpuText, NvptxRenderer, nvptx_module
+from svod.codegen.render.nvptx import NvptxRenderer
 from svod.codegen.render.nvptx_memory import GLOBAL
 from svod.codegen.render.radix import (
     DIGITS,
@@ -21,48 +16,11 @@ from svod.codegen.render.radix import (
 )
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.args import VarArg
 from svod.ir.node import UOp, const, make
-from svod.optimize.opts import Opt
 
 
-@dataclass(slots=True)
-class GpuSort:
-    """One kernel ready for the compiler."""
-
-    name: str
-    symbol: str
-    body: UOp
-    kernel: UOp  # the body, and the sizes of its launch
-    slots: list[int]
-    writes: tuple[int, ...]
-    reads: tuple[int, ...]
-    threads: int  # of one block
-    bytes: int
-    flops: int = 0
-    opts: tuple[Opt, ...] = ()
-    variables: tuple[VarArg, ...] = ()
-
-    def text(self, aligned: bool = True) -> GpuText:
-        """The module's text, and what its launch must provide."""
-        renderer = NvptxRenderer(aligned)
-        with span("render"):
-            _emit(renderer, self.body.src[0].src[1])
-            parameters = ", ".join(
-                [f"{GLOBAL} noalias {'' if s == 0 else 'readonly '}%p{s}" for s in self.slots]
-            )
-            lines = "\n".join(renderer.lines)
-            function = (
-                f"define ptx_kernel void @{self.symbol}({parameters}) "
-                f'nounwind "nvvm.maxntid"="{self.threads}" {{\nentry:\n{lines}\n  ret void\n}}\n'
-            )
-        debug(5, function)
-        module = nvptx_module([function], renderer.shared, renderer.declarations)
-        return GpuText(module, renderer.widest, renderer.dynamic_bytes)
-
-
-def generate_sort(body: UOp) -> GpuSort:
-    """The kernel of a body that sorts."""
+def spread_sort(body: UOp) -> UOp:
+    """A body that sorts, with the sizes of its launch."""
     store = body.src[0]
     found = store.src[1]
     shape, arg = found.src[0].shape, found.arg
@@ -78,14 +36,22 @@ def generate_sort(body: UOp) -> GpuSort:
         make(O.SPECIAL, dt.index, (const(size, dt.index),), name)
         for name, size in (("gidx0", blocks), ("lidx0", threads))
     ]
-    kernel = make(O.SINK, dt.void, (store, *sizes))
-    name = kernel_name(body)
-    nodes = body.toposort()
-    slots = sorted({n.arg.slot for n in nodes if n.op == O.PARAM})
-    return GpuSort(
-        name, f"{name}_{kernel.content_hash[:10]}", body, kernel, slots, (0,), tuple(slots[1:]),
-        threads, bytes_moved(nodes),
-    )  # fmt: skip
+    return make(O.SINK, dt.void, (store, *sizes))
+
+
+def sort_function(
+    renderer: NvptxRenderer, symbol: str, kernel: UOp, slots: list[int], threads: int
+) -> str:
+    """The text of a kernel that sorts."""
+    _emit(renderer, kernel.src[0].src[1])
+    parameters = ", ".join(
+        [f"{GLOBAL} noalias {'' if s == 0 else 'readonly '}%p{s}" for s in slots]
+    )
+    lines = "\n".join(renderer.lines)
+    return (
+        f"define ptx_kernel void @{symbol}({parameters}) "
+        f'nounwind "nvvm.maxntid"="{threads}" {{\nentry:\n{lines}\n  ret void\n}}\n'
+    )
 
 
 def _emit(renderer: NvptxRenderer, found: UOp) -> None:

@@ -12,8 +12,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from svod.base.errors import GraphError
+from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.node import UOp, depth_first
+from svod.ir.node import UOp, depth_first, make
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,19 @@ def linearize(sink: UOp) -> Loop:
     _memory_order(order, home, waits)
     _fill(order, root, loops, home, waits)
     return root
+
+
+def flat(loop: Loop) -> list[UOp]:
+    """One list: a RANGE opens a loop, the reductions it carries follow, END(RANGE) closes it."""
+    found: list[UOp] = []
+    for item in loop.items:
+        if not isinstance(item, Loop):
+            found.append(item)
+            continue
+        assert item.range is not None
+        end = make(O.END, dt.void, (item.range,))
+        found += [item.range, *item.carried, *flat(item), end]
+    return found
 
 
 def _homes(order: list[UOp], root: Loop, loops: dict[UOp, Loop]) -> dict[UOp, Loop]:

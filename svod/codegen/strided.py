@@ -36,7 +36,7 @@ from svod.ir.symbolic import (
     terms_of,
 )
 from svod.optimize.graph import elements_of, extent
-from svod.optimize.machine import MAX_STEP, MIN_RUN
+from svod.optimize.lane_steps import MAX_STEP, MIN_RUN
 
 GROUP_BYTES = 16  # shuffles within groups of this size are cheap everywhere
 POSITION = 1_000_000  # numbers of the ranges that count places in memory; they vanish here

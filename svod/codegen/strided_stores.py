@@ -32,7 +32,7 @@ from svod.ir.symbolic import (
     terms_of,
 )
 from svod.optimize.graph import elements_of, extent
-from svod.optimize.machine import MAX_STEP, MIN_RUN
+from svod.optimize.lane_steps import MAX_STEP, MIN_RUN
 
 
 class _Jump(NamedTuple):

@@ -11,8 +11,8 @@ import numpy as np
 
 from svod.base.errors import ArgumentError, ShapeError
 from svod.device.names import base_key
-from svod.tensor.core import tensor_of
-from svod.tensor.random import Generator
+from svod.tensor.core.tensor_core import tensor_of
+from svod.tensor.random.threefry import Generator
 from svod.tensor.tensor import Tensor
 
 

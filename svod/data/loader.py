@@ -14,14 +14,15 @@ from svod.data.collate import stacked, tensors_of
 from svod.data.datasets import IterableDataset, TensorDataset
 from svod.data.samplers import BatchSampler, RandomSampler, SequentialSampler, host_random
 from svod.data.workers import End, Workers
-from svod.tensor.random import Generator
+from svod.tensor.random.threefry import Generator
 from svod.tensor.tensor import Tensor
 
 
 class DataLoader:
     """Batches of a dataset, as torch.utils.data.DataLoader gives them.
 
-    With ``num_workers`` processes the batches are loaded ahead, ``prefetch_factor`` per worker.
+    With ``num_workers`` processes the batches are loaded ahead, ``prefetch_factor`` per worker;
+    they end with each iteration, also with ``persistent_workers``, which torch takes.
     ``device`` moves them there, and ``progress`` (True, or a label) shows a line on a terminal.
 
     >>> for x, y in svod.data.DataLoader(dataset, batch_size=32, shuffle=True):
@@ -44,13 +45,15 @@ class DataLoader:
         multiprocessing_context: Any = None,
         generator: Generator | None = None,
         *,
-        prefetch_factor: int = 2,
+        prefetch_factor: int | None = 2,
+        persistent_workers: bool = False,
         device: str | None = None,
         progress: bool | str = False,
     ) -> None:
         self.is_iterable = isinstance(dataset, IterableDataset) or not hasattr(
             dataset, "__getitem__"
         )
+        prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         chosen = [shuffle or None, sampler, batch_sampler]
         if self.is_iterable and any(c is not None for c in chosen):
             raise ArgumentError("DataLoader: an iterable dataset has its own order: no shuffling")
@@ -68,6 +71,7 @@ class DataLoader:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.num_workers, self.prefetch_factor, self.timeout = num_workers, prefetch_factor, timeout
         self.collate_fn, self.worker_init_fn = collate_fn, worker_init_fn
+        self.persistent_workers = persistent_workers
         self.multiprocessing_context, self.generator = multiprocessing_context, generator
         self.device, self.progress, self.pin_memory = device, progress, pin_memory
         if not self.is_iterable:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from svod.base.errors import ArgumentError
-from svod.tensor.random import Generator, default_generator
+from svod.tensor.random.threefry import Generator, default_generator
 
 
 def host_random(generator: Generator | None = None) -> np.random.Generator:

@@ -254,6 +254,11 @@ class Buffer:
         """The same bytes as elements of another dtype: floats as complex numbers and back."""
         return Buffer(self.storage, self.nbytes // dtype.itemsize, dtype, self.offset)
 
+    @property
+    def is_host_visible(self) -> bool:
+        """Whether the host reads and writes the memory where it is."""
+        return self.storage.allocator.host_visible
+
     def numpy(self) -> Array:
         """The elements as a one-dimensional array that shares the memory."""
         raw = self.storage.host_bytes()[self.offset : self.offset + self.nbytes]

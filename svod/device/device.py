@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 from svod.base.errors import DeviceError
 from svod.base.locks import reset_lock
 from svod.device.names import base_key, canonical
+from svod.ir.capabilities import Capabilities, capabilities_of
 
 if TYPE_CHECKING:
+    from svod.codegen.target import KernelCode, Target
     from svod.device.allocator import Allocator
     from svod.device.spec import CompiledSpec, ProgramSpec
     from svod.ir.node import UOp
+    from svod.optimize.gpu_machine import GpuMachine
 
 Size3: TypeAlias = tuple[int, int, int]
 
@@ -70,6 +73,47 @@ class Renderer(Protocol):
         ...
 
 
+@runtime_checkable
+class Targeting(Protocol):
+    """A renderer that is a target of the compiler."""
+
+    def target(self) -> Target[Any]: ...
+
+
+@runtime_checkable
+class Able(Protocol):
+    """A renderer that knows more of its device than what all of its kind have in common."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+
+@runtime_checkable
+class Planning(Protocol):
+    """A renderer that chooses loops itself, and can be told to choose others."""
+
+    @property
+    def machine(self) -> GpuMachine:
+        """What it knows of the device."""
+        ...
+
+    def code(self, body: UOp) -> KernelCode:
+        """A kernel with the loops that it chooses."""
+        ...
+
+    def choice_of(self, body: UOp) -> str:
+        """What was chosen for a kernel beside the usual, as a part of keys."""
+        ...
+
+    def take_plainer(self, body: UOp) -> bool:
+        """Render a body without a plan from now on; False where it was so already."""
+        ...
+
+    def work(self, body: UOp) -> tuple[int, int]:
+        """Operations and least bytes of a kernel."""
+        ...
+
+
 RuntimeFactory: TypeAlias = Callable[["CompiledSpec"], Program]
 CompilerPair: TypeAlias = tuple[Renderer, Compiler]
 
@@ -79,6 +123,8 @@ class Toolchain(NamedTuple):
 
     pairs: tuple[CompilerPair, ...]
     runtime: RuntimeFactory
+    # Programs of one module, where they are better loaded together: the code and their names.
+    load_module: Callable[[bytes, Sequence[str]], Sequence[Program]] | None = None
 
 
 class Device:
@@ -125,6 +171,23 @@ class Device:
     @property
     def renderer(self) -> Renderer:
         return self.toolchain.pairs[0][0]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its kernels can do."""
+        renderer = self.renderer if self.runs_programs else None
+        return renderer.capabilities if isinstance(renderer, Able) else capabilities_of(self.name)
+
+    @property
+    def target(self) -> Target[Any] | None:
+        """What `svod.codegen.compile` compiles for; None where a renderer does it all itself."""
+        renderer = self.renderer
+        return renderer.target() if isinstance(renderer, Targeting) else None
+
+    @property
+    def planning(self) -> Planning | None:
+        """Its renderer, where that chooses loops itself and can choose others."""
+        return self.renderer if isinstance(self.renderer, Planning) else None
 
     @property
     def compiler(self) -> Compiler:

@@ -47,6 +47,15 @@ def map_file(
     return Buffer(storage, size, dt.uint8)
 
 
+def map_descriptor(descriptor: int, path: str) -> Buffer:
+    """The bytes of an open file as a read-only uint8 buffer; ``path`` names it in messages."""
+    device = canonical(DISK_PREFIX + path)
+    memory, size = _mapped(descriptor, device, "r", None)
+    storage = Storage.wrap(device, size, _address(memory), memory, is_read_only=True)
+    storage.file = memory
+    return Buffer(storage, size, dt.uint8)
+
+
 class DiskAllocator(Allocator):
     """Maps the file the device is named after."""
 
@@ -71,6 +80,15 @@ def _map(device: str, mode: FileMode, nbytes: int | None) -> tuple[mmap.mmap | N
     except OSError as error:
         raise DeviceError(f"{device}: cannot open the file: {error.strerror}") from error
     try:
+        return _mapped(descriptor, device, mode, nbytes)
+    finally:
+        os.close(descriptor)
+
+
+def _mapped(
+    descriptor: int, device: str, mode: FileMode, nbytes: int | None
+) -> tuple[mmap.mmap | None, int]:
+    try:
         if mode == "w+":
             os.truncate(descriptor, nbytes or 0)
         available = os.fstat(descriptor).st_size
@@ -83,8 +101,6 @@ def _map(device: str, mode: FileMode, nbytes: int | None) -> tuple[mmap.mmap | N
         return mmap.mmap(descriptor, size, access=access), size
     except (OSError, ValueError) as error:
         raise DeviceError(f"{device}: cannot map the file: {error}") from error
-    finally:
-        os.close(descriptor)
 
 
 def _address(memory: mmap.mmap | None) -> int:

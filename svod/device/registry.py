@@ -7,18 +7,13 @@ unbounded number of names (files) are kept only while somebody uses them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from svod.base.errors import DeviceError
 from svod.base.locks import reset_rlock
 from svod.device.device import Device
 from svod.device.names import base_key, canonical
-
-if TYPE_CHECKING:
-    from svod.device.device import Toolchain
 
 DeviceFactory = Callable[[str], Device]
 
@@ -103,50 +98,3 @@ def get_device(name: str) -> Device:
 
 def _choices() -> str:
     return "the devices are " + ", ".join(sorted(_factories))
-
-
-# -- the devices that come with Svod; their modules are loaded when one is made -------------------
-
-
-def _make_cpu(name: str) -> Device:
-    from svod.device.cpu.allocator import HostAllocator
-
-    return Device(name, HostAllocator(name), _cpu_toolchain)
-
-
-@cache  # one for all CPU devices: they share compiled code
-def _cpu_toolchain() -> Toolchain:
-    found: Toolchain = import_module("svod.device.cpu.compiler").toolchain()
-    return found
-
-
-def _make_disk(name: str) -> Device:
-    from svod.device.disk import DiskAllocator
-
-    return Device(name, DiskAllocator(name))
-
-
-def _make_null(name: str) -> Device:
-    from svod.device.null import NullAllocator, null_toolchain
-
-    return Device(name, NullAllocator(name), null_toolchain)
-
-
-def _make_ref(name: str) -> Device:
-    from svod.device.cpu.allocator import HostAllocator
-    from svod.device.ref import ref_toolchain
-
-    return Device(name, HostAllocator(name), ref_toolchain)
-
-
-def _make_cuda(name: str) -> Device:
-    from svod.device.cuda.device import make_device
-
-    return make_device(name)
-
-
-register_device("CPU", _make_cpu)
-register_device("CUDA", _make_cuda)
-register_device("DISK", _make_disk, keep=False)
-register_device("NULL", _make_null)
-register_device("REF", _make_ref)

@@ -26,11 +26,13 @@ from svod.device.launch import (
 from svod.device.names import canonical
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.needs import Needs
 from svod.ir.node import UOp, const, depth_first
 
 Binary: TypeAlias = bytes  # a field below is called bytes
 
 DEFAULT_NAME = "kernel"
+NOTHING = Needs()
 CORE_VARIABLE = "core_id"  # which part of a threaded kernel to run; the runtime gives it
 
 
@@ -62,6 +64,7 @@ class ProgramMetadata:
     global_size: LaunchSize = field(default_factory=default_size)
     local_size: LaunchSize | None = field(default_factory=default_size)
     buf_count: int = 0
+    needs: Needs = NOTHING
 
     @property
     def has_launch_dims(self) -> bool:
@@ -73,7 +76,7 @@ class ProgramMetadata:
         sizes = [e.content_hash for e in self.global_size + (self.local_size or ())]
         return (
             f"ProgramMetadata({self.name!r}, {self.vars!r}, {self.var_names!r}, {self.globals!r}, "
-            f"{self.outs!r}, {self.ins!r}, {sizes!r}, {self.buf_count})"
+            f"{self.outs!r}, {self.ins!r}, {sizes!r}, {self.buf_count}, {self.needs!r})"
         )
 
 
@@ -89,6 +92,7 @@ class CompiledSpec:
     global_size: LaunchSize = field(default_factory=default_size)
     local_size: LaunchSize | None = field(default_factory=default_size)
     buf_count: int = 0
+    needs: Needs = NOTHING
 
     @classmethod
     def from_source(cls, name: str, src: str, ast: UOp, buf_count: int) -> CompiledSpec:
@@ -138,6 +142,7 @@ class ProgramSpec:
     outs: list[int] = field(default_factory=list)  # slots written
     ins: list[int] = field(default_factory=list)  # slots read, also those that are written as well
     buf_count: int = 0
+    needs: Needs = NOTHING  # of a launch
 
     def add_var(self, variable: Variable) -> None:
         """Add a variable; its name must be new."""
@@ -214,6 +219,7 @@ class ProgramSpec:
             outs=list(given.outs or derived.outs),
             ins=list(given.ins or derived.ins),
             buf_count=given.buf_count or len(slots),
+            needs=given.needs,
         )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import svod
 from svod.distributions.distribution import Distribution
-from svod.tensor.core import tensor_of
-from svod.tensor.host import host_array
-from svod.tensor.rejection import standard_gamma
+from svod.tensor.core.tensor_core import tensor_of
+from svod.tensor.ops.numpy_interchange import host_array
+from svod.tensor.random.rejection_sampling import standard_gamma
 from svod.tensor.tensor import Tensor
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)

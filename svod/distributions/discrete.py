@@ -6,7 +6,7 @@ from typing import Any
 
 import svod
 from svod.distributions.distribution import Distribution, probabilities
-from svod.tensor.core import tensor_of
+from svod.tensor.core.tensor_core import tensor_of
 from svod.tensor.tensor import Tensor
 
 
@@ -78,6 +78,10 @@ class Geometric(_Chance):
     def log_prob(self, value: Any) -> Tensor:
         return svod.special.xlog1py(tensor_of(value), -self.probs) + self.probs.log()
 
+    def entropy(self) -> Tensor:
+        p, q = self.probs, 1 - self.probs
+        return -(svod.xlogy(q, q) + svod.xlogy(p, p)) / p
+
     @property
     def mean(self) -> Tensor:
         return 1 / self.probs - 1
@@ -110,6 +114,11 @@ class Binomial(_Chance):
         ways = svod.lgamma(svod.full_like(self.probs, n + 1))
         ways = ways - (k + 1).lgamma() - (n - k + 1).lgamma()
         return ways + svod.xlogy(k, self.probs) + svod.special.xlog1py(n - k, -self.probs)
+
+    def entropy(self) -> Tensor:
+        counts = svod.arange(self.total_count + 1, dtype=self.probs.dtype, device=self.probs.device)
+        found = self.log_prob(counts.reshape(-1, *[1] * len(self.batch_shape)))
+        return -svod.where(found.isneginf(), 0.0, found.exp() * found).sum(0)
 
     @property
     def mean(self) -> Tensor:

@@ -14,8 +14,8 @@ import numpy as np
 import svod
 from svod.base.errors import ArgumentError, ShapeError
 from svod.dtype.convert import finfo
-from svod.tensor.core import tensor_of
-from svod.tensor.host import host_array
+from svod.tensor.core.tensor_core import tensor_of
+from svod.tensor.ops.numpy_interchange import host_array
 from svod.tensor.tensor import Tensor
 
 

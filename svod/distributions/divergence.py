@@ -11,7 +11,7 @@ from svod.distributions import continuous as c
 from svod.distributions import discrete as d
 from svod.distributions import vectors as v
 from svod.distributions.distribution import Distribution, summed
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
 from svod.tensor.tensor import Tensor
 
 

@@ -9,8 +9,8 @@ import svod
 from svod.base.errors import ArgumentError, ShapeError
 from svod.distributions.discrete import Categorical
 from svod.distributions.distribution import Distribution, summed
-from svod.tensor.core import tensor_of
-from svod.tensor.rejection import standard_gamma
+from svod.tensor.core.tensor_core import tensor_of
+from svod.tensor.random.rejection_sampling import standard_gamma
 from svod.tensor.tensor import Tensor
 
 

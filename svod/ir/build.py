@@ -19,9 +19,9 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.args import BufferRef, ReduceArg, SortArg
-from svod.ir.node import UOp, const, is_symbolic, largest, make, stored_shape
+from svod.ir.node import UOp, const, is_symbolic, largest, make, modules_above, stored_shape
 from svod.ir.reductions import identity
-from svod.ir.symbolic import value_of
+from svod.ir.symbolic import shape_text, size_text, value_of
 
 _COMPLEX = O.COMPLEX  # looked at in places that are often passed
 EMPTY = "empty"  # the argument of a BITCAST (constant, x): what was made of an x without elements
@@ -79,10 +79,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                     if (value := _same_value(n, result[i])) is not None:
                         result[i] = value
                         continue
-                    listed = " and ".join([str(s) for s in shapes])
+                    listed = " and ".join(map(shape_text, shapes))
                     raise ShapeError(
                         f"shapes {listed} do not broadcast: axis {i - rank} has sizes "
-                        f"{result[i]} and {n}"
+                        f"{size_text(result[i])} and {size_text(n)}"
                     )
                 result[i] = n
     return tuple(result)
@@ -135,12 +135,19 @@ def view_as(memory: UOp, shape: tuple[Any, ...]) -> UOp:
 
 def whole_of(node: UOp) -> UOp:
     """What a node is all of, under another shape; a run-time size counts as all of its axis."""
-    while node.op in _WHOLE or (node.op == O.SHRINK and _is_front(node)):
+    while (
+        node.op == O.COMPLEX
+        or (node.op == O.RESHAPE and is_dense(node.shape) and is_dense(node.src[0].shape))
+        or (node.op == O.SHRINK and _is_front(node))
+    ):
         node = node.src[0]
     return node
 
 
-_WHOLE = (O.RESHAPE, O.COMPLEX)
+def is_dense(shape: Shape) -> bool:
+    """Whether a value of this shape is stored without gaps. Memory has room for the largest of its
+    run-time sizes: behind the first axis these leave some, so another shape is another place."""
+    return not is_symbolic(shape[1:])
 
 
 def _is_front(node: UOp) -> bool:
@@ -197,9 +204,7 @@ def _cat(parts: Sequence[UOp], axis: int) -> UOp:
 
 def _pairs() -> Any:
     """The meaning of complex operands, which is built on this module."""
-    from svod.ir import pairs
-
-    return pairs
+    return modules_above().pairs
 
 
 def side_by_side(parts: Sequence[UOp], axis: int) -> UOp:
@@ -229,7 +234,8 @@ def reshape(x: UOp, shape: Shape) -> UOp:
             values = tuple([n if isinstance(n, int) else value_of(n) for n in have])
             return reshape(at_values(x, values), shape)
         raise ShapeError(
-            f"cannot reshape {have} ({prod(have)} elements) to {shape} ({prod(shape)})"
+            f"cannot reshape {shape_text(have)} ({size_text(prod(have))} elements) to "
+            f"{shape_text(shape)} ({size_text(prod(shape))})"
         )
     if x.op == O.RESHAPE:
         x = x.src[0]

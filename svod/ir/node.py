@@ -12,15 +12,42 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from math import prod
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from svod.base.errors import ComplexOperand, GraphError, VariableError
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
+from svod.ir.args import VarArg
 from svod.ir.facts import fill_ranges, fill_shapes, index_bounds, integer_bounds
 
 _EMPTY: frozenset[Any] = frozenset()
+
+
+class Above(Protocol):
+    """The modules that are built on this one and whose functions nodes call nevertheless."""
+
+    @property
+    def symbolic(self) -> Any: ...
+
+    @property
+    def pairs(self) -> Any: ...
+
+    @property
+    def text(self) -> Any: ...
+
+
+_known_above: list[Above] = []  # filled by the package, which knows all its modules
+
+
+def know_above(modules: Above) -> None:
+    """Name the modules above, from which sizes, complex numbers and printing come."""
+    _known_above[:] = [modules]
+
+
+def modules_above() -> Above:
+    """The modules above, each loaded at first use."""
+    return _known_above[0]
 
 
 class UOp:
@@ -60,14 +87,11 @@ class UOp:
     _hash: Any
 
     def __repr__(self) -> str:
-        from svod.ir.text import brief
-
-        return brief(self)
+        return str(modules_above().text.brief(self))
 
     def __reduce__(self) -> Any:
-        from svod.ir.text import dump, parse
-
-        return (parse, (dump(self),))
+        text = modules_above().text
+        return (text.parse, (text.dump(self),))
 
     def __copy__(self) -> UOp:
         return self
@@ -100,6 +124,15 @@ class UOp:
             self._hash = structural_hash(self)
         return self._hash  # type: ignore[no-any-return]
 
+    def with_sources(self, src: tuple[UOp, ...]) -> UOp:
+        """The same op over other sources, for the same line of user code."""
+        if src == self.src:
+            return self
+        found = make(self.op, self.dtype, src, self.arg)
+        if found.origin is None:
+            found.origin = self.origin
+        return found
+
     # -- sizes: arithmetic on run-time integers, as shapes need it --------------------------------
 
     def bind(self, value: int) -> UOp:
@@ -112,31 +145,43 @@ class UOp:
         return make(O.BIND, dt.index, (self, const(value, dt.index)))
 
     def __add__(self, other: UOp | int) -> UOp | int:
+        if not isinstance(other, (UOp, int)):
+            return NotImplemented  # a tensor knows what to do with a size
         return _size(_symbolic().add(self, _node(other)))
 
     __radd__ = __add__
 
     def __mul__(self, other: UOp | int) -> UOp | int:
+        if not isinstance(other, (UOp, int)):
+            return NotImplemented  # a tensor knows what to do with a size
         return _size(_symbolic().mul(self, _node(other)))
 
     __rmul__ = __mul__
 
     def __sub__(self, other: UOp | int) -> UOp | int:
+        if not isinstance(other, (UOp, int)):
+            return NotImplemented  # a tensor knows what to do with a size
         return _size(_symbolic().sub(self, _node(other)))
 
     def __rsub__(self, other: int) -> UOp | int:
+        if not isinstance(other, (UOp, int)):
+            return NotImplemented
         return _size(_symbolic().sub(_node(other), self))
 
     def __neg__(self) -> UOp | int:
         return _size(_symbolic().mul(self, -1))
 
     def __floordiv__(self, other: UOp | int) -> UOp | int:
+        if not isinstance(other, (UOp, int)):
+            return NotImplemented  # a tensor knows what to do with a size
         return _size(_symbolic().divide(self, _node(other)))
 
     def __rfloordiv__(self, other: int) -> UOp | int:
         return _size(_symbolic().divide(_node(other), self))
 
     def __mod__(self, other: UOp | int) -> UOp | int:
+        if not isinstance(other, (UOp, int)):
+            return NotImplemented  # a tensor knows what to do with a size
         return _size(_symbolic().modulo(self, _node(other)))
 
     def __rmod__(self, other: int) -> int:
@@ -173,9 +218,7 @@ class UOp:
 
 
 def _symbolic() -> Any:
-    from svod.ir import symbolic
-
-    return symbolic
+    return modules_above().symbolic
 
 
 def _node(value: UOp | int) -> UOp:
@@ -293,9 +336,7 @@ def const(value: Any, dtype: DType) -> UOp:
         value = bool(value)
         key = (_EMPTY, dtype, value)
     elif kind == "c":
-        from svod.ir import pairs
-
-        return pairs.constant(value, dtype)
+        return modules_above().pairs.constant(value, dtype)  # type: ignore[no-any-return]
     else:
         value = int(value)
         key = (_EMPTY, dtype, value)
@@ -308,8 +349,6 @@ def const(value: Any, dtype: DType) -> UOp:
 
 def variable(name: str, lo: int, hi: int) -> UOp:
     """A run-time integer between lo and hi, both included."""
-    from svod.ir.args import VarArg
-
     return make(O.DEFINE_VAR, dt.index, (), VarArg(name, lo, hi))
 
 
@@ -339,8 +378,7 @@ def substitute(roots: tuple[UOp, ...], mapping: dict[UOp, UOp]) -> tuple[UOp, ..
         if node not in done:
             src = node.src
             if src:
-                new = tuple([done[s] for s in src])
-                done[node] = node if new == src else make(node.op, node.dtype, new, node.arg)
+                done[node] = node.with_sources(tuple([done[s] for s in src]))
             else:
                 done[node] = node
     return tuple([done[r] for r in roots])

@@ -176,6 +176,9 @@ def rewrite(roots: tuple[UOp, ...], matcher: Matcher, ctx: Any = None) -> tuple[
     stats.rewrites += work.rewrites
     stats.new_nodes += nodes._next_sn - newest
     memo = work.memo
+    for node, new in memo.items():
+        if new.origin is None and node.origin is not None and new.src:
+            new.origin = node.origin
     return tuple([memo.get(r, r) for r in roots]) if memo else roots
 
 

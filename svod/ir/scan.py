@@ -121,12 +121,8 @@ def replaced(roots: Sequence[UOp], mapping: Mapping[UOp, UOp]) -> tuple[UOp, ...
         if node in done:
             continue
         own = outer_sources(node)
-        new = tuple([done[s] for s in own])
-        if new == own:
-            done[node] = node
-        else:
-            body = node.src[: len(node.src) - len(own)]
-            done[node] = make(node.op, node.dtype, (*body, *new), node.arg)
+        body = node.src[: len(node.src) - len(own)]
+        done[node] = node.with_sources((*body, *[done[s] for s in own]))
     return tuple([done[r] for r in roots])
 
 

@@ -1,8 +1,9 @@
 """Index arithmetic in normal form: smart constructors, no simplifier pass.
 
 Every ``index`` node is built here, so equal expressions usually meet and substitution
-simplifies again for free. A sum is left-nested, terms in order of first appearance, the constant
-last. Division and modulo round toward minus infinity; divisors are positive.
+simplifies again for free. A sum is left-nested, terms in order of first appearance (those of sizes
+in one order), the constant last. Division and modulo round toward minus infinity; divisors are
+positive.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from math import gcd
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.bounds import within
 from svod.ir.node import UOp, const, make
+from svod.ir.relaxed import relaxed_bounds, upper_bound
 
 _index = dt.index
 _bool = dt.bool_
@@ -57,6 +60,8 @@ def terms_of(node: UOp) -> tuple[dict[UOp, int], int]:
 def from_terms(terms: dict[UOp, int], constant: int) -> UOp:
     """The normal form of a sum."""
     total: UOp | None = None
+    if len(terms) > 1 and all(map(_is_size, terms)):
+        terms = {t: terms[t] for t in sorted(terms, key=_order)}
     for base, factor in terms.items():
         if factor == 0:
             continue
@@ -66,7 +71,23 @@ def from_terms(terms: dict[UOp, int], constant: int) -> UOp:
         return const(constant, _index)
     if constant:
         total = make(O.ADD, _index, (total, const(constant, _index)))
-    return total
+    return _tightened(total, terms, constant) if len(terms) > 1 else total
+
+
+def _tightened(total: UOp, terms: dict[UOp, int], constant: int) -> UOp:
+    """A sum of sizes, which knows what its terms are together at most."""
+    found = relaxed_bounds(terms, constant, terms_of)
+    return total if found is None or not _is_size(total) else within(total, *found)
+
+
+_IN_SIZES = frozenset({O.ADD, O.MUL, O.IDIV, O.MOD, O.MAX, O.MIN, O.CAST})
+
+
+def _is_size(node: UOp) -> bool:
+    """Whether a value is made of variables and numbers alone, not of loop or thread counters."""
+    if node.op in (O.CONST, O.DEFINE_VAR, O.BIND):
+        return True
+    return node.op in _IN_SIZES and all(map(_is_size, node.src))
 
 
 def add(a: UOp, b: UOp) -> UOp:
@@ -153,9 +174,24 @@ def _product(a: UOp, b: UOp) -> UOp:
         return total
     x, p = _split_coefficient(a)
     y, q = _split_coefficient(b)
-    if (x.op, repr(x.arg)) > (y.op, repr(y.arg)):
-        x, y = y, x
-    return mul(make(O.MUL, _index, (x, y)), p * q)
+    product, *others = sorted([*_factors(x), *_factors(y)], key=_order)
+    for factor in others:
+        product = make(O.MUL, _index, (product, factor))
+    return mul(product, p * q)
+
+
+def _factors(a: UOp) -> list[UOp]:
+    """The factors of a product of sizes and counters."""
+    found = []
+    while a.op == O.MUL:
+        found.append(a.src[1])
+        a = a.src[0]
+    return [a, *found]
+
+
+def _order(a: UOp) -> tuple[int, str, int]:
+    """One order of sizes, so that equal sums and products are equal nodes."""
+    return a.op, repr(a.arg), a.sn
 
 
 def neg(a: UOp) -> UOp:
@@ -222,6 +258,11 @@ def size_text(size: UOp | int) -> str:
         return f"max({', '.join(parts)})"
     sign = {O.ADD: "+", O.MUL: "*", O.IDIV: "//", O.MOD: "%"}.get(size.op, O.NAMES[size.op])
     return f"({f' {sign} '.join(parts)})"
+
+
+def shape_text(shape: tuple[UOp | int, ...]) -> str:
+    """A shape as people write it."""
+    return f"({', '.join(map(size_text, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def _order_of_size(size: UOp) -> list[UOp]:
@@ -291,6 +332,8 @@ def idiv(a: UOp, c: int) -> UOp:
     inner = from_terms(rest, constant)
     if len(rest) == 1 and constant == 0 and inner.op == O.IDIV and inner.src[1].op == O.CONST:
         part = idiv(inner.src[0], inner.src[1].arg * c)
+    elif c > 1 and max(rest.values()) < 0 and _is_size(inner):
+        part = neg(idiv(add(neg(inner), num(c - 1)), c))  # -x // c rounds x / c up
     else:
         part = inner if c == 1 else make(O.IDIV, _index, (inner, const(c, _index)))
     if not whole and q == 0:
@@ -331,12 +374,31 @@ def mod(a: UOp, c: int) -> UOp:
     return make(O.MOD, _index, (inner, const(c, _index)))
 
 
+def parted(a: UOp, c: UOp) -> tuple[UOp, UOp]:
+    """a // c and a % c for a positive c that may be a run-time size.
+
+    A loop over pieces of what c counts is divided by itself: of ``g*y + k`` with ``0 <= k < g`` and
+    a g that divides c these are ``y // (c/g)`` and ``g*(y % (c/g)) + k``.
+    """
+    if c.op != O.CONST:
+        return divide(a, c), modulo(a, c)
+    terms, constant = terms_of(a)
+    for size in sorted({gcd(c.arg, k) for k in terms.values()} - {1, c.arg}, reverse=True):
+        inside = {t: k for t, k in terms.items() if k % size}
+        lo, hi = _bounds(inside, constant % size)
+        if inside and lo >= 0 and hi < size:
+            groups = {t: k // size for t, k in terms.items() if k % size == 0}
+            whole, rest = from_terms(groups, constant // size), from_terms(inside, constant % size)
+            return idiv(whole, c.arg // size), add(mul(mod(whole, c.arg // size), size), rest)
+    return idiv(a, c.arg), mod(a, c.arg)
+
+
 def divide(a: UOp, c: UOp) -> UOp:
     """a // c for a positive c that may be a run-time size."""
     if c.op == O.CONST:
         return idiv(a, c.arg)
     whole, rest = _multiples(a, c)
-    if rest.vmin >= 0 and (rest.vmax < c.vmin or _is_below(rest, c)):
+    if rest.vmin >= 0 and _is_below(rest, c):
         return whole
     if whole is not ZERO and rest.vmin >= 0:
         return add(whole, make(O.IDIV, _index, (rest, c)))
@@ -348,7 +410,7 @@ def modulo(a: UOp, c: UOp) -> UOp:
     if c.op == O.CONST:
         return mod(a, c.arg)
     _, rest = _multiples(a, c)
-    if rest.vmin >= 0 and (rest.vmax < c.vmin or _is_below(rest, c)):
+    if rest.vmin >= 0 and _is_below(rest, c):
         return rest
     return make(O.MOD, _index, (rest if rest.vmin >= 0 else a, c))
 
@@ -369,14 +431,17 @@ def _multiples(a: UOp, c: UOp) -> tuple[UOp, UOp]:
 
 
 def _is_below(a: UOp, size: UOp) -> bool:
-    """A loop counter is below the size of its loop."""
-    return a.op == O.RANGE and a.src[0] is size
+    """Whether a is below a size, whatever the variables of both are; a counter is below the size
+    of its loop."""
+    if a.vmax < size.vmin or (a.op == O.RANGE and a.src[0] is size):
+        return True
+    return bool(a.ranges) and upper_bound(*terms_of(sub(a, size)), terms_of) < 0
 
 
 def lt(a: UOp, b: UOp | int) -> UOp:
     """a < b as a bool node, with terms on the left and a constant on the right."""
     if not isinstance(b, int):
-        if _is_below(a, b):
+        if b.op != O.CONST and _is_below(a, b):
             return TRUE
         a, b = sub(a, b), 0
     if a.vmax < b:

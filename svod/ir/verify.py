@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from svod.base.errors import VerifyError
 from svod.ir import ops as O
+from svod.ir.args import AxisKind
 from svod.ir.checks.kernels import COPIED, EFFECTS, KERNEL
 from svod.ir.checks.lowered import LOWERED
 from svod.ir.checks.tensors import TENSOR
@@ -28,8 +29,31 @@ def verify_tensor_graph(root: UOp, stage: str = "tensor graph") -> None:
             _fail(stage, node, why)
 
 
+def verify_calls(root: UOp, stage: str) -> None:
+    """Results are memory, perhaps after calls or seen through views; calls have a body."""
+    if root.op != O.SINK:
+        _fail(stage, root, "a graph of calls is a SINK of results")
+    for result in root.src:
+        while result.op in O.MOVEMENT or result.op == O.AFTER:
+            result = result.src[0]
+        if result.op not in MEMORY:
+            _fail(stage, result, "a result of calls is not memory")
+    for node in root.toposort():
+        if node.op == O.CALL and node.src[0].op not in BODIES:
+            _fail(stage, node, f"it calls a {O.NAMES[node.src[0].op]}")
+
+
+MEMORY = frozenset({O.BUFFER, O.PARAM, O.BUFFER_VIEW, O.MSELECT, O.MSTACK})
+BODIES = frozenset({O.SINK, O.COPY, O.CUSTOM_FUNCTION, O.BUFFER_VIEW})
+
+
 def verify_kernel(
-    root: UOp, stage: str = "rangeify", *, shared_loops: bool = False, lowered: bool = False
+    root: UOp,
+    stage: str = "rangeify",
+    *,
+    shared_loops: bool = False,
+    lowered: bool = False,
+    table: Table | None = None,
 ) -> None:
     """A kernel body holds no tensor op, and its loops, loads and stores are well formed.
 
@@ -37,10 +61,12 @@ def verify_kernel(
     body, several reductions or stores may close the same loop, side by side but not nested, and
     a reduction may have copies of its value instead of loops.
     With ``lowered``, indices are machine integers and arguments tell the renderer which form of
-    an operation is meant.
+    an operation is meant. ``table`` has the rules of kernels that threads of a GPU run.
     """
     order = root.toposort()
-    table = LOWERED if lowered else COPIED if shared_loops else KERNEL
+    is_of_threads = table is not None
+    if table is None:
+        table = LOWERED if lowered else COPIED if shared_loops else KERNEL
     for node in order:
         why = _check(node, table)
         if why is not None:
@@ -48,7 +74,7 @@ def verify_kernel(
     if root.op != O.SINK:
         _fail(stage, root, "a kernel is a SINK of stores")
     _check_users(order, stage)
-    _check_loops(root, order, stage, shared_loops)
+    _check_loops(root, order, stage, shared_loops, is_of_threads)
 
 
 def _fail(stage: str, node: UOp, why: str) -> None:
@@ -69,6 +95,9 @@ def _check(node: UOp, table: Table) -> str | None:
     return check(node)
 
 
+POINTING = frozenset({O.INDEX, O.AFTER, O.BARRIER})  # tiles of a GPU read arguments themselves
+
+
 def _check_users(order: list[UOp], stage: str) -> None:
     """Effects are held by effects and waited for by AFTER; memory is only pointed into."""
     for node in order:
@@ -77,7 +106,7 @@ def _check_users(order: list[UOp], stage: str) -> None:
                 node.op in EFFECTS or (node.op == O.AFTER and position)
             ):
                 _fail(stage, node, f"it uses the {O.NAMES[source.op]} as a value")
-            if source.op in (O.PARAM, O.DEFINE_LOCAL) and node.op not in (O.INDEX, O.AFTER):
+            if source.op in (O.PARAM, O.DEFINE_LOCAL) and node.op not in POINTING:
                 _fail(
                     stage, node, f"it uses the {O.NAMES[source.op]} itself, without INDEX and LOAD"
                 )
@@ -87,7 +116,9 @@ def _check_users(order: list[UOp], stage: str) -> None:
                 _fail(stage, node, "it uses a DEVICE")
 
 
-def _check_loops(root: UOp, order: list[UOp], stage: str, shared_loops: bool) -> None:
+def _check_loops(
+    root: UOp, order: list[UOp], stage: str, shared_loops: bool, is_of_threads: bool
+) -> None:
     closers: dict[UOp, UOp] = {}
     closed: dict[UOp, frozenset[UOp]] = {}  # the loops that end below a node
     numbers: dict[int, UOp] = {}
@@ -109,7 +140,9 @@ def _check_loops(root: UOp, order: list[UOp], stage: str, shared_loops: bool) ->
                 if closers.setdefault(loop, node) is not node and not shared_loops:
                     other = brief(closers[loop])
                     _fail(stage, node, f"it closes {brief(loop)}, which {other} closes too")
-            below = below.union(ranges)
+            # A thread folds the lanes of a vector that it goes on with, lane by lane.
+            kept = [r for r in ranges if is_of_threads and r.arg.kind is AxisKind.LANE]
+            below = below.union([r for r in ranges if r not in kept])
         closed[node] = below
     for node in order:
         if node.op == O.RANGE and node not in closers:

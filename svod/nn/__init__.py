@@ -51,6 +51,7 @@ from svod.nn.pooling import (
     MaxPool2d,
     MaxPool3d,
 )
+from svod.nn.porting import from_torch
 from svod.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from svod.nn.transformer import (
     Transformer,
@@ -74,6 +75,6 @@ __all__ = [
     "Module", "ModuleDict", "ModuleList", "MultiheadAttention", "Parameter", "ParameterDict",
     "ParameterList", "RMSNorm", "RNNCell",
     "Sequential", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
-    "TransformerEncoder", "TransformerEncoderLayer", "Unflatten", "functional", "inference", "init",
-    "optim", "state", "utils", *_functions, *_lazy,
+    "TransformerEncoder", "TransformerEncoderLayer", "Unflatten", "from_torch", "functional",
+    "inference", "init", "optim", "state", "utils", *_functions, *_lazy,
 ]  # fmt: skip

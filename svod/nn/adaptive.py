@@ -24,7 +24,7 @@ from svod.nn.optimizer import (
     running_square,
     steps,
 )
-from svod.tensor.elementwise import select
+from svod.tensor.ops.elementwise import select
 from svod.tensor.tensor import Tensor
 
 

@@ -10,9 +10,9 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.nn.containers import ModuleList, Sequential
 from svod.nn.layers import Linear
 from svod.nn.module import Module
-from svod.tensor.elementwise import select
-from svod.tensor.index_checks import index_of
-from svod.tensor.joining import concatenate
+from svod.tensor.ops.elementwise import select
+from svod.tensor.ops.index_checks import index_of
+from svod.tensor.ops.joining import concatenate
 from svod.tensor.tensor import Tensor
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from svod.autograd.function import Context, Function
 from svod.base.errors import ShapeError
-from svod.tensor.gradient import GradientError
+from svod.tensor.core.pytrees import flatten, unflatten
+from svod.tensor.gradients.reverse_mode import GradientError
 from svod.tensor.tensor import Tensor
-from svod.tensor.trees import flatten, unflatten
 
 Gradients = tuple[Tensor | None, ...]
 

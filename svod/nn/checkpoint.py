@@ -10,28 +10,29 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from svod.base.errors import DTypeError
+from svod.base.errors import ArgumentError, DTypeError
 from svod.dtype.convert import dtype_of
-from svod.dtype.types import DType
-from svod.nn.state import StateFileError, load_file, metadata, save_file
-from svod.tensor.guard import guard
-from svod.tensor.random import Generator
+from svod.dtype.types import DType, complex128
+from svod.nn.state import StateFileError, is_torch_file, opened, read_entries, save_file
+from svod.nn.torch_files import read_torch_file
+from svod.tensor.complex.conversions import view_as_complex, view_as_real
+from svod.tensor.core.public_functions import guard
+from svod.tensor.random.threefry import Generator
 from svod.tensor.tensor import Tensor
 
 _KEY = "svod.tree"  # of the metadata: the containers
 
 
-def save(obj: Any, path: str | os.PathLike[str]) -> None:
+def save(obj: Any, path: Any) -> None:
     """Write tensors and the containers around them to a file; ``load`` gives them back.
 
-    A tensor that occurs twice (tied weights) is stored once. The file of that name is replaced
-    only once all is written.
+    ``path`` may be a file that is open for writing bytes. A tensor that occurs twice (tied weights)
+    is stored once. The file of that name is replaced only once all is written.
 
     >>> svod.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "run.svod")
     """
@@ -40,19 +41,40 @@ def save(obj: Any, path: str | os.PathLike[str]) -> None:
     save_file(writer.tensors, path, {_KEY: json.dumps(tree, allow_nan=False)})
 
 
-def load(path: str | os.PathLike[str], device: str | None = None) -> Any:
-    """What ``save`` wrote, or the tensors by name of any other safetensors file.
+def load(
+    path: Any,
+    device: str | None = None,
+    *,
+    map_location: str | None = None,
+    weights_only: bool = True,
+    mmap: bool = True,
+) -> Any:
+    """What ``save`` wrote, the tensors by name of any other safetensors file, or what
+    ``torch.save`` wrote, as far as it is tensors and plain containers.
 
-    Tensors are read from the file when they are first used, to ``device`` or the default one.
+    Tensors are read from the file when they are first used, to ``device`` or the default one;
+    ``path`` may also be a file that is open for reading bytes, which is read at once.
+    ``map_location`` is torch's name of ``device``. ``weights_only`` and ``mmap`` say nothing here:
+    no code in a file is run, and files are mapped.
     """
-    tensors = load_file(path, device)
-    text = metadata(path).get(_KEY)
+    if map_location is not None and not isinstance(map_location, str):
+        raise ArgumentError(
+            f"load: map_location is the name of a device, not a {type(map_location).__name__}"
+        )
+    if device is not None and map_location is not None:
+        raise ArgumentError("load: map_location is torch's name of device: give one of them")
+    where = map_location if device is None else device
+    memory, name = opened(path)
+    if is_torch_file(memory.numpy()[:8].tobytes()):
+        return read_torch_file(memory, name, where)
+    tensors, texts = read_entries(memory, name, where)
+    text = texts.get(_KEY)
     if text is None:
         return tensors
     try:
         return _decode(json.loads(text), tensors)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise StateFileError(f"{os.fspath(path)}: the containers are malformed: {error}") from None
+        raise StateFileError(f"{path}: the containers are malformed: {error}") from None
 
 
 class _Writer:
@@ -68,6 +90,8 @@ class _Writer:
         if isinstance(value, (int, float, complex)) and not isinstance(value, np.generic):
             return _encoded_number(value)
         if isinstance(value, Tensor):
+            if value.dtype is complex128:  # safetensors has no such dtype: as pairs of floats
+                return {"pairs": self.entry(value, path)}
             return {"tensor": self.entry(value, path)}
         if isinstance(value, (np.ndarray, np.generic)):
             return {"array": self.entry(value, path)}
@@ -103,7 +127,8 @@ class _Writer:
         while name in self.tensors or name == "__metadata__":
             count += 1
             name = f"{stem}#{count}"
-        self.tensors[name] = value
+        is_wide = isinstance(value, Tensor) and value.dtype is complex128
+        self.tensors[name] = view_as_real(value) if is_wide else value
         self.names[id(value)] = name, value
         return name
 
@@ -124,6 +149,8 @@ def _decode(tree: Any, tensors: dict[str, Tensor]) -> Any:
     ((kind, value),) = tree.items()
     if kind == "tensor":
         return tensors[value]
+    if kind == "pairs":
+        return view_as_complex(tensors[value])
     if kind == "array":
         return tensors[value].numpy()
     if kind == "dict":

@@ -8,7 +8,7 @@ from typing import Any
 from svod.base.errors import ShapeError
 from svod.nn.layers import draw_again, parameter
 from svod.nn.module import Module
-from svod.tensor.core import numbers
+from svod.tensor.core.tensor_core import numbers
 from svod.tensor.tensor import Tensor
 
 

@@ -9,9 +9,9 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.nn import functional, init
 from svod.nn.module import Module, Parameter
-from svod.tensor.core import wrap
-from svod.tensor.creation import zeros
-from svod.tensor.elementwise import select
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.ops.creation import zeros
+from svod.tensor.ops.elementwise import select
 from svod.tensor.tensor import Tensor
 
 

@@ -12,10 +12,18 @@ from typing import Any
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.nn.heads import multi_head_attention_forward as multi_head_attention_forward
-from svod.tensor import ctc, distances, margins, noise, patches, resampling, unpooling
-from svod.tensor.core import spelled
-from svod.tensor.guard import guard
-from svod.tensor.sorting import counts_of as _counts_of
+from svod.tensor.core.public_functions import guard
+from svod.tensor.core.tensor_core import spelled
+from svod.tensor.layers import (
+    ctc_loss,
+    distances,
+    image_patches,
+    interpolation,
+    margin_losses,
+    stochastic,
+    unpooling,
+)
+from svod.tensor.ops.sorting import counts_of as _counts_of
 from svod.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
@@ -168,13 +176,13 @@ _generated = {name: _function(name, text) for name, text in _METHODS.items()}
 globals().update(_generated)
 
 _FUNCTIONS = {
-    resampling: "affine_grid grid_sample interpolate",
-    patches: "fold unfold",
+    interpolation: "affine_grid grid_sample interpolate",
+    image_patches: "fold unfold",
     distances: "pdist",
     unpooling: "bilinear embedding_bag",
-    margins: "triplet_margin_with_distance_loss",
-    ctc: "ctc_loss",
-    noise: (
+    margin_losses: "triplet_margin_with_distance_loss",
+    ctc_loss: "ctc_loss",
+    stochastic: (
         "dropout dropout1d dropout2d dropout3d alpha_dropout feature_alpha_dropout "
         "gumbel_softmax rrelu"
     ),
@@ -347,19 +355,19 @@ def upsample(
     align_corners: bool | None = None,
 ) -> Tensor:
     """interpolate under its older name."""
-    return resampling.interpolate(input, size, scale_factor, mode, align_corners)
+    return interpolation.interpolate(input, size, scale_factor, mode, align_corners)
 
 
 @spelled
 def upsample_nearest(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """interpolate to the nearest value."""
-    return resampling.interpolate(input, size, scale_factor, "nearest")
+    return interpolation.interpolate(input, size, scale_factor, "nearest")
 
 
 @spelled
 def upsample_bilinear(input: Tensor, size: Any = None, scale_factor: Any = None) -> Tensor:
     """Bilinear interpolate with aligned corners."""
-    return resampling.interpolate(input, size, scale_factor, "bilinear", True)
+    return interpolation.interpolate(input, size, scale_factor, "bilinear", True)
 
 
 def _in_place(name: str) -> Function:

@@ -7,9 +7,9 @@ from typing import Any
 
 from svod.base.errors import ShapeError
 from svod.dtype import types as dt
-from svod.tensor.creation import ones
-from svod.tensor.elementwise import select
-from svod.tensor.joining import concatenate
+from svod.tensor.ops.creation import ones
+from svod.tensor.ops.elementwise import select
+from svod.tensor.ops.joining import concatenate
 from svod.tensor.tensor import Tensor
 
 

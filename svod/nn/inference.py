@@ -8,10 +8,10 @@ from typing import Any
 
 from svod.base.errors import DTypeError
 from svod.nn.module import Module
-from svod.tensor import settings
-from svod.tensor.autograd import no_grad
-from svod.tensor.guard import guard
-from svod.tensor.jit import Jit
+from svod.tensor.core import recorded_settings
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.autograd import no_grad
+from svod.tensor.recording.jit import Jit
 
 
 def inference(model: Module, *example: Any, state: Any = (), config: Any = None) -> Jit:
@@ -53,7 +53,7 @@ def _evaluating(model: Module) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.__dict__["training"] = mode
-        settings.changed()
+        recorded_settings.changed()
 
 
 guard(globals())

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from svod.base.errors import ShapeError
-from svod.tensor.aliases import give
-from svod.tensor.autograd import no_grad
-from svod.tensor.creation import eye, full
-from svod.tensor.guard import guard
-from svod.tensor.random import check_deviation, check_range, rand, randn
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.autograd import no_grad
+from svod.tensor.ops.creation import eye, full
+from svod.tensor.random.threefry import check_deviation, check_range, rand, randn
 from svod.tensor.tensor import Tensor
+from svod.tensor.views.aliases import give
 
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2.0), "selu": 0.75}
 
@@ -163,7 +163,7 @@ def kaiming_normal_(
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Rows or columns, whichever are fewer, at right angles and of length ``gain``."""
-    from svod.tensor.linalg import qr
+    from svod.tensor.linalg.linear_algebra import qr
 
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_ needs at least 2 axes, not shape {tensor.shape}")

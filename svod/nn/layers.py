@@ -8,7 +8,7 @@ from typing import Any
 from svod.base.errors import ShapeError
 from svod.nn import init
 from svod.nn.module import Module, Parameter
-from svod.tensor.creation import zeros
+from svod.tensor.ops.creation import zeros
 from svod.tensor.tensor import Tensor
 
 
@@ -90,7 +90,7 @@ class Bilinear(Module):
         draw_again(self, self.weight.shape[1])
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        from svod.tensor.linear import einsum
+        from svod.tensor.ops.matrix_products import einsum
 
         found = einsum("...i,oij,...j->...o", a, self.weight, b)
         return found if self.bias is None else found + self.bias

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
 from svod.nn.backward_hooks import Passage
-from svod.tensor import history, registry, settings, tracing
-from svod.tensor.aliases import linked
-from svod.tensor.autograd import no_grad
-from svod.tensor.core import tensor_of, wrap
-from svod.tensor.guard import guard_class
-from svod.tensor.hooks import Handle
-from svod.tensor.realize import realize
-from svod.tensor.settings import Table, is_plain
+from svod.tensor.core import history, recorded_settings, tensor_registry, tracing
+from svod.tensor.core.public_functions import guard_class
+from svod.tensor.core.recorded_settings import Table, is_plain
+from svod.tensor.core.tensor_core import tensor_of, wrap
+from svod.tensor.gradients.autograd import no_grad
+from svod.tensor.gradients.gradient_hooks import Handle
+from svod.tensor.recording.realize import realize
 from svod.tensor.tensor import Tensor
+from svod.tensor.views.aliases import linked
 
 _INTERNAL = frozenset(("_is_ready",))  # says nothing about the result
 
@@ -32,7 +32,7 @@ class IncompatibleKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-class StateError(SvodError, KeyError):
+class StateError(SvodError, KeyError, RuntimeError):
     """A state dict whose keys or shapes do not fit the module."""
 
     def __str__(self) -> str:  # KeyError would print the repr
@@ -183,7 +183,7 @@ class Module:
             table = self._parameters if isinstance(value, Parameter) else self._modules
             if name not in table:  # another parameter or module keeps the position
                 self._drop(name)
-            settings.changed()
+            recorded_settings.changed()
             table[name] = value
             self.__dict__["_is_ready"] = False
         elif name in self._parameters or name in self._buffers:
@@ -191,7 +191,7 @@ class Module:
                 raise DTypeError(f"{name} is a tensor of the module, not a {type(value).__name__}")
             (self._parameters if name in self._parameters else self._buffers)[name] = value
         else:
-            settings.changed()
+            recorded_settings.changed()
             self.__dict__[name] = value
 
     def __getattr__(self, name: str) -> Any:
@@ -417,7 +417,7 @@ class Module:
         """Parameters, buffers, parts, and other attributes that are tensors with memory."""
         found = {**self._parameters, **self._buffers, **self._modules}
         for name, value in self.__dict__.items():
-            if isinstance(value, Tensor) and registry.buffer_node(value.uop) is not None:
+            if isinstance(value, Tensor) and tensor_registry.buffer_node(value.uop) is not None:
                 found[name] = value
         return {k: v for k, v in found.items() if v is not None}
 
@@ -431,7 +431,7 @@ class Module:
         """Training mode, or with False evaluation mode."""
         for module in self.modules():
             module.__dict__["training"] = mode
-        settings.changed()
+        recorded_settings.changed()
         return self
 
     def eval(self) -> Module:

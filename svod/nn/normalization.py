@@ -11,8 +11,8 @@ from svod.base.errors import ShapeError
 from svod.dtype import types as dt
 from svod.nn import functional, init
 from svod.nn.module import Module, Parameter
-from svod.tensor.core import shape_of
-from svod.tensor.creation import ones, zeros
+from svod.tensor.core.tensor_core import shape_of
+from svod.tensor.ops.creation import ones, zeros
 from svod.tensor.tensor import Tensor
 
 

@@ -25,8 +25,8 @@ from svod.nn.optimizer import (
 )
 from svod.nn.schedules import *  # noqa: F403
 from svod.nn.schedules import __all__ as _schedules
-from svod.tensor.elementwise import select
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
+from svod.tensor.ops.elementwise import select
 from svod.tensor.tensor import Tensor
 
 

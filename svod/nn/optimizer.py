@@ -19,13 +19,13 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.tensor import history, tracing
-from svod.tensor.aliases import give
-from svod.tensor.guard import guard_class
-from svod.tensor.realize import realize
-from svod.tensor.settings import Table, is_plain
+from svod.tensor.core import history, tracing
+from svod.tensor.core.public_functions import guard_class
+from svod.tensor.core.recorded_settings import Table, is_plain
+from svod.tensor.recording.realize import realize
 from svod.tensor.tensor import Tensor
-from svod.tensor.writes import waiting
+from svod.tensor.views.aliases import give
+from svod.tensor.views.pending_writes import waiting
 
 State = dict[str, Tensor]
 Numbers = dict[str, Tensor]
@@ -87,6 +87,13 @@ class Optimizer:
             realize([p for p in tensors if not p.is_realized])
         self.param_groups.append(full)
         self._scalars.append({})
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for number, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {number}")
+            lines += [f"    {name}: {group[name]}" for name in sorted(group) if name != "params"]
+        return "\n".join([*lines, ")"])
 
     def _check(self, group: Group) -> None:
         """Refuse options that make no sense."""

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svod.base.errors import DTypeError, ShapeError
-from svod.tensor.elementwise import select
-from svod.tensor.guard import guard
-from svod.tensor.joining import concatenate, stack
+from svod.tensor.core.public_functions import guard
+from svod.tensor.ops.elementwise import select
+from svod.tensor.ops.joining import concatenate, stack
 from svod.tensor.tensor import Tensor
 
 

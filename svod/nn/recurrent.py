@@ -13,11 +13,11 @@ from svod.base.errors import ShapeError
 from svod.nn.layers import draw_again, parameter
 from svod.nn.module import Module
 from svod.nn.packed import PackedSequence, padded, repacked
-from svod.tensor.core import tensor_of
-from svod.tensor.creation import zeros
-from svod.tensor.elementwise import select
-from svod.tensor.joining import concatenate, stack
-from svod.tensor.scan import scan
+from svod.tensor.core.tensor_core import tensor_of
+from svod.tensor.ops.creation import zeros
+from svod.tensor.ops.elementwise import select
+from svod.tensor.ops.joining import concatenate, stack
+from svod.tensor.recording.scan import scan
 from svod.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]

@@ -11,7 +11,7 @@ from math import cos, inf, pi, prod
 from typing import TYPE_CHECKING, Any
 
 from svod.base.errors import ConfigError, UnsupportedError
-from svod.tensor.guard import guard_class
+from svod.tensor.core.public_functions import guard_class
 
 if TYPE_CHECKING:
     from svod.nn.optimizer import Optimizer
@@ -339,6 +339,9 @@ class ChainedScheduler(LRScheduler):
         return base * prod([s.rate(base, step) / base for s in self.schedulers])
 
 
+_PLATEAU = ("best", "bad", "resting", "last_epoch")  # the state of ReduceLROnPlateau
+
+
 class ReduceLROnPlateau:
     """Times ``factor`` when a figure has not become better for ``patience`` steps."""
 
@@ -381,6 +384,15 @@ class ReduceLROnPlateau:
                 if group["lr"] - new > self.eps:
                     group["lr"] = new
             self.resting, self.bad = self.cooldown, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What ``load_state_dict`` needs to go on; learning rates are the optimizer's."""
+        return {name: getattr(self, name) for name in _PLATEAU}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name in _PLATEAU:
+            setattr(self, name, state[name])
 
     def _is_better(self, now: float) -> bool:
         sign = 1 if self.mode == "min" else -1

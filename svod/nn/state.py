@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svod.base.errors import DTypeError, SvodError
+from svod.device.buffer import Buffer
 from svod.device.disk import map_file
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
-from svod.tensor.core import default_device, device_name, tensor_of, wrap
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
+from svod.tensor.core.tensor_core import default_device, device_name, tensor_of, wrap
 from svod.tensor.tensor import Tensor
 
 _DTYPES: dict[str, DType] = {
@@ -32,12 +33,13 @@ _DTYPES: dict[str, DType] = {
     "F8_E5M2": dt.float8_e5m2, "C64": dt.complex64,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_BINARY = getattr(os, "O_BINARY", 0)
 HEADER_LIMIT = 100_000_000  # bytes, as in the reference implementation
 AXES_LIMIT = 64
 
 
 class StateFileError(SvodError, ValueError):
-    """A file that is not a well-formed safetensors file."""
+    """A file of tensors that is not well-formed, or holds what is not read."""
 
 
 class Entry(NamedTuple):
@@ -51,9 +53,55 @@ class Entry(NamedTuple):
 
 def load_file(path: str | os.PathLike[str], device: str | None = None) -> dict[str, Tensor]:
     """The tensors of a file by name, read from it when they are first used."""
-    memory = map_file(path)
-    raw = memory.numpy()
-    entries, _, base = _read_header(raw, os.fspath(path))
+    return read_state(path, device)[0]
+
+
+def read_state(source: Any, device: str | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a file by name, and its free-form texts; a path is mapped, a file that is
+    open for reading is read to its end."""
+    return read_entries(*opened(source), device)
+
+
+def opened(source: Any) -> tuple[Buffer, str]:
+    """The bytes of a file, mapped where a path is given, and its name."""
+    is_open = hasattr(source, "read")
+    if not is_open and not isinstance(source, (str, os.PathLike)):
+        raise DTypeError(f"tensors are read from a path or an open file, not a {type(source)}")
+    memory = _read_whole(source) if is_open else map_file(source)
+    return memory, str(getattr(source, "name", "the file")) if is_open else os.fspath(source)
+
+
+def read_entries(
+    memory: Buffer, name: str, device: str | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a mapped file by name, and its free-form texts."""
+    entries, texts, base = read_header(memory.numpy(), name)
+    return _tensors(memory, entries, base, device), texts
+
+
+def is_torch_file(start: bytes) -> bool:
+    """Whether the first 8 bytes of a file are those of a zip or of a pickle.
+
+    They are the length of the header of a safetensors file: no pickle makes a length that is one.
+    """
+    if start.startswith(b"PK\x03\x04"):
+        return True
+    is_pickle = start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5")
+    return is_pickle and int.from_bytes(start, "little") > HEADER_LIMIT
+
+
+def _read_whole(file: Any) -> Buffer:
+    data = file.read()
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise DTypeError(f"a file of tensors is opened in binary mode: it gave a {type(data)}")
+    memory = Buffer.new("CPU", len(data), dt.uint8).allocate()
+    memory.numpy()[:] = np.frombuffer(data, np.uint8)
+    return memory
+
+
+def _tensors(
+    memory: Buffer, entries: Mapping[str, Entry], base: int, device: str | None
+) -> dict[str, Tensor]:
     where = device_name(device) or default_device()
     found = {}
     for name, entry in entries.items():
@@ -72,15 +120,18 @@ def load_file(path: str | os.PathLike[str], device: str | None = None) -> dict[s
 
 def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """The free-form texts of a file."""
-    return _read_header(map_file(path).numpy(), os.fspath(path))[1]
+    return read_state(path)[1]
 
 
 def save_file(
     tensors: Mapping[str, Any],
-    path: str | os.PathLike[str],
+    path: Any,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write tensors by name; a file of that name is replaced only once all is written."""
+    """Write tensors by name, to a path or to a file that is open for writing bytes.
+
+    A file of that name is replaced only once all is written.
+    """
     arrays: dict[str, tuple[DType, tuple[int, ...], Any]] = {}
     for name, value in tensors.items():
         t = tensor_of(value)
@@ -102,7 +153,14 @@ def save_file(
         place += array.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    _replace(path, [len(text).to_bytes(8, "little"), text, *[_bytes(arrays[n][2]) for n in names]])
+    parts = [len(text).to_bytes(8, "little"), text, *[_bytes(arrays[n][2]) for n in names]]
+    if hasattr(path, "write"):
+        for part in parts:
+            path.write(part)
+        return
+    if not isinstance(path, (str, os.PathLike)):
+        raise DTypeError(f"tensors are saved to a path or an open file, not a {type(path)}")
+    _replace(path, parts)
 
 
 def _bytes(array: Any) -> Any:
@@ -111,7 +169,9 @@ def _bytes(array: Any) -> Any:
 
 def _replace(path: str | os.PathLike[str], parts: list[Any]) -> None:
     folder = os.path.dirname(os.path.abspath(path))
-    descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+    temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
+    # The permissions of any new file: those of the process, unlike what tempfile gives.
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | _BINARY, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             for part in parts:
@@ -125,10 +185,15 @@ def _replace(path: str | os.PathLike[str], parts: list[Any]) -> None:
 # -- reading untrusted headers -----------------------------------------------------------------
 
 
-def _read_header(raw: Any, path: str) -> tuple[dict[str, Entry], dict[str, str], int]:
+def read_header(raw: Any, path: str) -> tuple[dict[str, Entry], dict[str, str], int]:
     """Entries, metadata, and where the data starts."""
     if raw.size < 8:
         raise StateFileError(f"{path}: {raw.size} bytes are too few for a safetensors file")
+    if is_torch_file(raw[:8].tobytes()):
+        raise StateFileError(
+            f"{path} is a pickle, as torch.save writes them, and no safetensors file: "
+            "svod.load(path) reads tensors and plain containers of such files"
+        )
     length = int.from_bytes(raw[:8].tobytes(), "little")
     if length > HEADER_LIMIT or length > raw.size - 8:
         raise StateFileError(f"{path}: a header of {length} bytes in a file of {raw.size}")

@@ -14,8 +14,8 @@ from svod.nn.containers import ModuleList
 from svod.nn.layers import Dropout, Linear
 from svod.nn.module import Module
 from svod.nn.normalization import LayerNorm
-from svod.tensor.creation import ones
-from svod.tensor.elementwise import select
+from svod.tensor.ops.creation import ones
+from svod.tensor.ops.elementwise import select
 from svod.tensor.tensor import Tensor
 
 Activation = str | Callable[[Tensor], Tensor]

@@ -9,7 +9,7 @@ once (svod.optimize.images), and a tile is turned in registers when it is stored
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from svod.ir import ops as O
 from svod.ir.node import UOp
@@ -31,13 +31,16 @@ from svod.optimize.images import Image, find_image
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.optimize.windows import choose_window, find_window
+from svod.schedule.costs_cpu import CPU
 
 VECTORS = (1, 2)  # of a panel
-MAX_ACCUMULATORS = 28  # of 32 registers: the broadcast operand comes from memory
-STEP_CYCLES = 0.25  # of a step along the depth, beside its multiply-adds
-CODE_SHARE = 0.0007  # of the cycles, that one more accumulator must be worth: code takes time too
-FAR_BYTES = 6  # per cycle and core, of panels that come from memory
-TURN_CYCLES = 120  # to turn and store one vector of lanes over the places of a line
+# of 32 registers: the broadcast operand comes from memory
+MAX_ACCUMULATORS = CPU.channel_accumulators
+STEP_CYCLES = CPU.channel_step  # of a step along the depth, beside its multiply-adds
+# of the cycles, that one more accumulator must be worth: code takes time too
+CODE_SHARE = CPU.channel_code
+FAR_BYTES = CPU.memory_bytes  # per cycle and core, of panels that come from memory
+TURN_CYCLES = CPU.channel_turn  # to turn and store one vector of lanes over the places of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +95,40 @@ def panels_across(sink: UOp, machine: Machine) -> tuple[int, int]:
 
 def _turned(sink: UOp, machine: Machine) -> Contraction | None:
     """The contraction with rows as columns, where these are only read."""
-    found = find_contraction(sink) if machine.vector_bytes else None
-    if found is None or not found.m or found.reduction.src[0].op != O.MUL:
-        return None
-    turned = find_contraction(sink, found.m[-1].arg.id)
-    if turned is None or turned.columns is not found.rows or not turned.m:
+    if not machine.vector_bytes or len(sink.src) != 1 or not sink.src[0].src[1:]:
         return None
     last = sink.src[0].src[-1]
+    turned = _along_fixed(sink) if last.src[0].op != O.CONST else _other_way(sink)
+    if turned is None or not turned.m or turned.reduction.src[0].op != O.MUL:
+        return None
     if turned.m[-1] is not last or stride(sink.src[0].src[0].src[0], last) != 1:
         return None
     if not _is_plain(turned.columns) or turned.columns.dtype.itemsize < 4:
         return None
-    if prod(map(extent, turned.m)) < MIN_ROWS or prod(map(extent, turned.n)) < MIN_COLUMNS:
+    if turned.sizes.m < MIN_ROWS or turned.sizes.n < MIN_COLUMNS:
         return None
-    if prod(map(extent, turned.k)) < MIN_DEPTH:
+    if turned.sizes.k < MIN_DEPTH:
         return None
     return turned
+
+
+def _other_way(sink: UOp) -> Contraction | None:
+    """The contraction with its rows as columns."""
+    found = find_contraction(sink)
+    if found is None or not found.m:
+        return None
+    turned = find_contraction(sink, found.m[-1].arg.id)
+    return turned if turned is not None and turned.columns is found.rows else None
+
+
+def _along_fixed(sink: UOp) -> Contraction | None:
+    """The contraction whose columns are the last axis of a known size: the output's last one is as
+    long as a call says."""
+    for r in reversed(sink.src[0].src[1:]):
+        if r.op == O.RANGE and r.src[0].op == O.CONST:
+            found = find_contraction(sink, r.arg.id)
+            return found if found is not None and r in found.n else None
+    return None
 
 
 def _image(turned: Contraction) -> Image | None:
@@ -143,7 +164,7 @@ def _panel_width(found: Contraction, joined: list[UOp]) -> int:
         return packed_width(found.columns, joined[0])
     steps = [stride(found.columns.src[0], r) for r in joined]
     size = extent(joined[-1])
-    return size if steps == [prod(map(extent, found.k)) * size, 1] else 0
+    return size if steps == [found.sizes.k * size, 1] else 0
 
 
 def _best_tile(found: Contraction, vectors: tuple[int, ...], machine: Machine) -> Tile:
@@ -175,7 +196,7 @@ def _tile_cycles(
 ) -> float:
     """Cycles of one vector of outputs, of all pieces together; the first one of a panel waits for
     memory, where all panels do not stay in cache."""
-    columns, depth = prod(map(extent, found.n)), prod(map(extent, found.k))
+    columns, depth = found.sizes.n, found.sizes.k
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     (second, last), (lines, places) = sizes, tile
@@ -205,7 +226,8 @@ def _side_by_side(size: int, step: int) -> int:
 def _cycles_along(sink: UOp, machine: Machine) -> float:
     """Of one vector of outputs with lanes along the output's last axis."""
     found = find_contraction(sink)
-    assert found is not None
+    if found is None:
+        return inf  # the axis has a run-time size
     opts = choose_window(sink, machine)
     columns = prod(map(extent, joined_columns(sink.src[0], found)))
     positions, packing = columns, 2 * PACK_CYCLES
@@ -218,10 +240,10 @@ def _cycles_along(sink: UOp, machine: Machine) -> float:
     amounts = {opt.name: opt.amount for opt in opts}
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
     tile = amounts.get("TILE", width)
-    rows = prod(map(extent, found.m))
+    rows = found.sizes.m
     copies = amounts.get("UPCAST", amounts.get("STRIP", 1))
     work = copies * tile // width
-    depth = prod(map(extent, found.k))
+    depth = found.sizes.k
     padded = -(-positions // tile) * tile / columns * (-(-rows // copies) * copies / rows)
     if not opts or _is_plain(found.columns):
         packing //= 2

@@ -4,6 +4,7 @@ In: a kernel as rangeify made it and a list of opts. Out: the kernel after them.
 of a range of the kernel whose adjacent axes have been merged; an opt takes what the opts before it
 left of that axis. Loops that opts made are named by their position, counted from the outside.
 
+    OUTER(axis)            the loop goes around all others, for which it stands still
     KEEP(axis)             heavy values along the axis are kept for a later pass over the row
     BAND(axis, n)          a contraction of a contraction, n rows of the inner one at a time
     FINISH(axis, n)        sums of n columns at a time, what follows them in a pass of its own
@@ -27,6 +28,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import NamedTuple
 
 from svod.base.errors import CompileError
 from svod.dtype import types as dt
@@ -42,6 +45,7 @@ from svod.optimize.graph import evaluations, extent, renumber, stride
 from svod.optimize.images import stage_image
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, merge, split, thread
+from svod.optimize.outside import around, one_member, run_time_axes
 from svod.optimize.rows import keep_rows
 from svod.optimize.strips import stage_rows, strip_refusal
 from svod.optimize.windows import stage_windows
@@ -65,7 +69,7 @@ def apply_opts(kernel: UOp, opts: Iterable[Opt], machine: Machine) -> UOp:
     waiting = nest.waiting()
     if waiting:
         raise OptimizeError(f"{chain(nest.opts)} has a {waiting} without a STAGE")
-    return renumber(nest.sink)
+    return nest.finished()
 
 
 def chain(opts: Sequence[Opt]) -> str:
@@ -118,14 +122,15 @@ class Nest:
     """A kernel with merged axes, and what has been applied to it."""
 
     __slots__ = (
-        "bands", "blocks", "is_grouped", "loops", "machine", "offered", "opts", "panels", "parts",
-        "sink",
+        "bands", "blocks", "is_grouped", "loops", "machine", "offered", "opts", "outer", "panels",
+        "parts", "sink",
     )  # fmt: skip
 
     def __init__(self, sink: UOp, machine: Machine) -> None:
         self.sink, self.machine = sink, machine
         self.bands: Bands | None = None
         self.offered: tuple[Opt, Bands | None] | None = None  # bands that were asked about
+        self.outer: list[UOp] = []  # loops around the kernel
         self.parts: list[Nest] = []  # the stages of a kernel in bands
         self.opts: list[Opt] = []
         self.blocks: list[int] = []  # sizes of the blocks of loops
@@ -139,11 +144,19 @@ class Nest:
         for opt in opts:
             part = self._part_of(opt)
             if part is not None:
-                _ACTIONS[opt.name](part, opt)
+                _ACTIONS[opt.name].apply(part, opt)
                 self.join()
             else:
-                _ACTIONS[opt.name](self, opt)
+                _ACTIONS[opt.name].apply(self, opt)
             self.opts.append(opt)
+
+    def finished(self) -> UOp:
+        """The kernel with all of its loops."""
+        return renumber(around(self.sink, self.outer))
+
+    def inner_opts(self) -> list[Opt]:
+        """What has been applied inside the loops that stand still."""
+        return [o for o in self.opts if o.name != "OUTER"]
 
     def join(self) -> None:
         """The kernel anew from its stages."""
@@ -152,7 +165,7 @@ class Nest:
 
     def _part_of(self, opt: Opt) -> Nest | None:
         """The stage of a kernel in bands that an opt is about."""
-        if opt.name in ("THREAD", "BAND", "FINISH"):
+        if opt.name in ("OUTER", "THREAD", "BAND", "FINISH"):
             return None
         if opt.name == "MOVE":
             return self.parts[-1] if self.parts else None
@@ -168,68 +181,26 @@ class Nest:
 
     def refusal(self, opt: Opt) -> str:
         """Why an opt does not fit; empty where it does."""
-        if opt.name not in _ACTIONS:
+        action = _ACTIONS.get(opt.name)
+        if action is None:
             return f"there is no such opt: use one of {', '.join(_ACTIONS)}"
-        if opt.name in ("BAND", "FINISH"):
-            return self._band_refusal(opt)
+        if opt.name in ("BAND", "FINISH", "OUTER"):
+            return action.refusal(self, opt)
         part = self._part_of(opt)
         if part is not None:
-            if opt.name in ("KEEP", "BLOCK") or (opt.name == "TILE" and part is not self.parts[0]):
-                return f"a kernel in bands takes no {opt.name} there"
-            if opt.name == "LANE" and part in self.parts[1:-1] and WIDEST_PASS % opt.amount:
-                return f"lanes of a pass over a band divide {WIDEST_PASS}"
-            if opt.name == "UNROLL" and part is not self.parts[0]:
-                return "a band may end between two steps"
-            return part.refusal(opt)
-        if opt.name in ("MOVE", "THREAD"):
-            return self._position_refusal(opt)
-        if opt.axis not in self.loops:
+            return self._part_refusal(part, opt)
+        if opt.axis not in self.loops and opt.name not in ("MOVE", "THREAD"):  # by position
             return f"nothing is left of axis {opt.axis}: there is {sorted(self.loops)}"
-        if opt.name in ("KEEP", "SWEEP") and any(o.name == "DEPTH" for o in self.opts):
-            return f"{opt.name} does not go with DEPTH"
-        if opt.name == "KEEP":
-            return "" if keep_rows(self.sink) is not self.sink else "there is nothing to keep"
-        if opt.name == "IMAGE":
-            fits = stage_image(self.sink, opt.axis, opt.amount) is not None
-            return "" if fits else "IMAGE takes lines, after STAGE, of rows that read an image"
-        if opt.amount < 1:
-            return "the amount is below one"
-        if opt.name == "SWEEP":
-            return sweep_refusal(self.sink, opt.axis)
-        if opt.name in ("STAGE", "WINDOW"):
-            width = self.panels.get(opt.axis, 0)
-            if not width:
-                return f"{opt.name} needs a TILE of the same axis before it"
-            stage = stage_columns if opt.name == "STAGE" else stage_windows
-            staged = stage(self.sink, opt.axis, width, opt.amount, self.machine)
-            return "" if staged is not None else "the kernel is no contraction with these columns"
-        if self.is_grouped and opt.name not in ("DEPTH", "TILE"):
-            return "after DOT come DEPTH, TILE and STAGE"
-        if opt.name == "DEPTH":
-            if any(o.name != "DOT" for o in self.opts):
-                return "DEPTH comes before all others but DOT"
-            return depth_refusal(self.sink, opt.axis, opt.amount)
-        if opt.name == "DOT":
-            if self.opts:
-                return "DOT comes before all others"
-            grouped = group_depth(self.sink, opt.axis, opt.amount, self.machine)
-            return "" if grouped is not None else "no instruction multiplies such words"
-        return _axis_refusal(self, opt, self.loops[opt.axis])
+        return action.refusal(self, opt)
 
-    def _band_refusal(self, opt: Opt) -> str:
-        if self.opts:
-            return f"{opt.name} comes first"
-        if opt.name == "FINISH":
-            fits = opt.amount > 0 and self.in_bands(opt) is not None
-            return "" if fits else "the kernel is no sum with as many columns at a time"
-        found = find_chain(self.sink)
-        if found is None:
-            return "the kernel is no contraction of a contraction"
-        if found.row is not None and found.row.arg.id != opt.axis:
-            return f"bands go along axis {found.row.arg.id}"
-        if opt.amount < 1:
-            return "the amount is below one"
-        return "" if self.in_bands(opt) else "in bands of this size it is no chain"
+    def _part_refusal(self, part: Nest, opt: Opt) -> str:
+        if opt.name in ("KEEP", "BLOCK") or (opt.name == "TILE" and part is not self.parts[0]):
+            return f"a kernel in bands takes no {opt.name} there"
+        if opt.name == "LANE" and part in self.parts[1:-1] and WIDEST_PASS % opt.amount:
+            return f"lanes of a pass over a band divide {WIDEST_PASS}"
+        if opt.name == "UNROLL" and part is not self.parts[0]:
+            return "a band may end between two steps"
+        return part.refusal(opt)
 
     def in_bands(self, opt: Opt) -> Bands | None:
         """The stages BAND or FINISH makes, as the first opt; built once for asking and doing."""
@@ -241,23 +212,6 @@ class Nest:
             self.offered = opt, found
         return self.offered[1]
 
-    def _position_refusal(self, opt: Opt) -> str:
-        loops = self.main().src[1:]
-        positions = (opt.axis, opt.amount) if opt.name == "MOVE" else (opt.axis,)
-        for position in positions:
-            if not 0 <= position < len(loops):
-                return f"there are {len(loops)} loops"
-            if loops[position].op != O.RANGE or loops[position].arg.kind is not AxisKind.LOOP:
-                return f"loop {position} is no plain loop"
-        ordered = [e.src[0] for e in self.sink.src if e.src[0].arg == "ordered"]
-        shared = loops[opt.axis]
-        is_apart = all(steps_stay_apart(s, shared) for s in ordered) and opt.name == "THREAD"
-        if ordered and not is_apart:
-            return "the stores have an order"
-        if opt.name == "MOVE":
-            return "" if opt.amount < opt.axis else "the loop is outside already"
-        return "" if 2 <= opt.amount <= extent(loops[opt.axis]) else "the loop is too short"
-
     def _find_loops(self, axes: Iterable[int]) -> None:
         kinds = (AxisKind.LOOP, AxisKind.REDUCE)
         ranges = [n for n in self.sink.toposort() if n.op == O.RANGE and n.arg.kind in kinds]
@@ -265,41 +219,186 @@ class Nest:
         self.loops = {axis: found[axis] for axis in axes if axis in found}
 
 
-def _axis_refusal(nest: Nest, opt: Opt, r: UOp) -> str:
-    nodes = nest.sink.toposort()
-    is_output = r.arg.kind is AxisKind.LOOP
-    ordered = any(e.src[0].arg == "ordered" for e in nest.sink.src)
-    # Axes whose values share one scratch memory: copies side by side would overwrite it.
-    inner = [n for n in nodes if n.op == O.END and n not in nest.sink.src]
-    shares = any(r in n.ranges for n in inner)
-    if opt.name == "UNROLL" and is_output:
-        return "UNROLL takes a reduced axis"
-    if opt.name in ("UPCAST", "BLOCK", "TILE", "STRIP") and not is_output:
-        return f"{opt.name} takes an output axis"
-    if opt.name == "LANE":
-        if not 2 <= opt.amount <= MAX_LANES:
-            return f"use 2 to {MAX_LANES} lanes"
-        if any(r in n.ranges and _has_lane(n) for n in nodes):
-            return "some values have lanes already"
-        if is_output and shares:
-            return "lanes would meet in scratch memory"
-        if is_output and ordered and not _lanes_stay_apart(nest.sink, r):
-            return "lanes of an ordered store could meet"
-        return ""
-    if ordered and is_output:
+# -- why an action does not fit -------------------------------------------------------------------
+
+
+def _outer_refusal(nest: Nest, opt: Opt) -> str:
+    if nest.inner_opts():
+        return "OUTER comes first"
+    fits = any(r.arg.id == opt.axis for r in run_time_axes(nest.sink))
+    return "" if fits else "OUTER takes an output axis of a run-time size"
+
+
+def _band_refusal(nest: Nest, opt: Opt) -> str:
+    if nest.inner_opts():
+        return f"{opt.name} comes first"
+    if opt.name == "FINISH":
+        fits = opt.amount > 0 and nest.in_bands(opt) is not None
+        return "" if fits else "the kernel is no sum with as many columns at a time"
+    found = find_chain(nest.sink)
+    if found is None:
+        return "the kernel is no contraction of a contraction"
+    if found.row is not None and found.row.arg.id != opt.axis:
+        return f"bands go along axis {found.row.arg.id}"
+    if opt.amount < 1:
+        return "the amount is below one"
+    return "" if nest.in_bands(opt) else "in bands of this size it is no chain"
+
+
+def _position_refusal(nest: Nest, opt: Opt) -> str:
+    loops = nest.main().src[1:]
+    positions = (opt.axis, opt.amount) if opt.name == "MOVE" else (opt.axis,)
+    for position in positions:
+        if not 0 <= position < len(loops):
+            return f"there are {len(loops)} loops"
+        if loops[position].op != O.RANGE or loops[position].arg.kind is not AxisKind.LOOP:
+            return f"loop {position} is no plain loop"
+    ordered = [e.src[0] for e in nest.sink.src if e.src[0].arg == "ordered"]
+    shared = loops[opt.axis]
+    is_apart = all(steps_stay_apart(s, shared) for s in ordered) and opt.name == "THREAD"
+    if ordered and not is_apart:
         return "the stores have an order"
-    if opt.name != "TILE" and opt.amount > extent(r):
-        return f"the axis has {extent(r)} steps"
+    if opt.name == "MOVE":
+        return "" if opt.amount < opt.axis else "the loop is outside already"
+    return "" if 2 <= opt.amount <= extent(loops[opt.axis]) else "the loop is too short"
+
+
+def _keep_refusal(nest: Nest, opt: Opt) -> str:
+    if _has_depth(nest):
+        return f"{opt.name} does not go with DEPTH"
+    return "" if keep_rows(nest.sink) is not nest.sink else "there is nothing to keep"
+
+
+def _image_refusal(nest: Nest, opt: Opt) -> str:
+    fits = stage_image(nest.sink, opt.axis, opt.amount) is not None
+    return "" if fits else "IMAGE takes lines, after STAGE, of rows that read an image"
+
+
+def _sweep_refusal(nest: Nest, opt: Opt) -> str:
+    if _has_depth(nest):
+        return f"{opt.name} does not go with DEPTH"
+    return _amount_refusal(opt) or sweep_refusal(nest.sink, opt.axis)
+
+
+def _stage_refusal(nest: Nest, opt: Opt) -> str:
+    if reason := _amount_refusal(opt):
+        return reason
+    width = nest.panels.get(opt.axis, 0)
+    if not width:
+        return f"{opt.name} needs a TILE of the same axis before it"
+    stage = stage_columns if opt.name == "STAGE" else stage_windows
+    staged = stage(nest.sink, opt.axis, width, opt.amount, nest.machine)
+    return "" if staged is not None else "the kernel is no contraction with these columns"
+
+
+def _depth_refusal(nest: Nest, opt: Opt) -> str:
+    if reason := _amount_refusal(opt):
+        return reason
+    if any(o.name != "DOT" for o in nest.inner_opts()):
+        return "DEPTH comes before all others but DOT"
+    return depth_refusal(nest.sink, opt.axis, opt.amount)
+
+
+def _dot_refusal(nest: Nest, opt: Opt) -> str:
+    if reason := _amount_refusal(opt) or _word_refusal(nest):
+        return reason
+    if nest.inner_opts():
+        return "DOT comes before all others"
+    grouped = group_depth(nest.sink, opt.axis, opt.amount, nest.machine)
+    return "" if grouped is not None else "no instruction multiplies such words"
+
+
+def _lane_refusal(nest: Nest, opt: Opt) -> str:
+    if reason := _amount_refusal(opt) or _word_refusal(nest):
+        return reason
+    r = nest.loops[opt.axis]
+    is_output = r.arg.kind is AxisKind.LOOP
+    if not 2 <= opt.amount <= MAX_LANES:
+        return f"use 2 to {MAX_LANES} lanes"
+    if any(r in n.ranges and _has_lane(n) for n in nest.sink.toposort()):
+        return "some values have lanes already"
+    if is_output and _shares_scratch(nest, r):
+        return "lanes would meet in scratch memory"
+    if is_output and _has_order(nest) and not _lanes_stay_apart(nest.sink, r):
+        return "lanes of an ordered store could meet"
+    return ""
+
+
+def _unroll_refusal(nest: Nest, opt: Opt) -> str:
+    if reason := _amount_refusal(opt) or _word_refusal(nest):
+        return reason
+    r = nest.loops[opt.axis]
+    if r.arg.kind is AxisKind.LOOP:
+        return "UNROLL takes a reduced axis"
+    return _length_refusal(opt, r) or _copies_refusal(nest, opt)
+
+
+def _upcast_refusal(nest: Nest, opt: Opt) -> str:
+    """Of UPCAST and STRIP."""
+    if reason := _amount_refusal(opt) or _word_refusal(nest) or _output_refusal(nest, opt):
+        return reason
+    r = nest.loops[opt.axis]
+    if reason := _length_refusal(opt, r):
+        return reason
     if opt.name == "STRIP" and (reason := strip_refusal(nest.sink, r, opt.amount)):
         return reason
-    if opt.name in ("UPCAST", "UNROLL", "STRIP"):
-        if is_output and shares:
-            return "copies would meet in scratch memory"
-        if _copies(nest.sink) * opt.amount > MAX_COPIES:
-            return f"there would be more than {MAX_COPIES} copies"
-    if opt.name in ("BLOCK", "TILE") and (inner or r.src[0].op != O.CONST):
+    if _shares_scratch(nest, r):
+        return "copies would meet in scratch memory"
+    return _copies_refusal(nest, opt)
+
+
+def _block_refusal(nest: Nest, opt: Opt) -> str:
+    """Of BLOCK and TILE, which may be wider than the axis, and come after DOT."""
+    reason = _amount_refusal(opt) or (_word_refusal(nest) if opt.name == "BLOCK" else "")
+    if reason := reason or _output_refusal(nest, opt):
+        return reason
+    r = nest.loops[opt.axis]
+    if opt.name == "BLOCK" and (reason := _length_refusal(opt, r)):
+        return reason
+    if _scratch(nest) or r.src[0].op != O.CONST:
         return "the kernel has scratch memory or a run-time size"
     return ""
+
+
+def _amount_refusal(opt: Opt) -> str:
+    return "the amount is below one" if opt.amount < 1 else ""
+
+
+def _word_refusal(nest: Nest) -> str:
+    return "after DOT come DEPTH, TILE and STAGE" if nest.is_grouped else ""
+
+
+def _output_refusal(nest: Nest, opt: Opt) -> str:
+    if nest.loops[opt.axis].arg.kind is not AxisKind.LOOP:
+        return f"{opt.name} takes an output axis"
+    return "the stores have an order" if _has_order(nest) else ""
+
+
+def _length_refusal(opt: Opt, r: UOp) -> str:
+    return f"the axis has {extent(r)} steps" if opt.amount > extent(r) else ""
+
+
+def _copies_refusal(nest: Nest, opt: Opt) -> str:
+    is_most = _copies(nest.sink) * opt.amount > MAX_COPIES
+    return f"there would be more than {MAX_COPIES} copies" if is_most else ""
+
+
+def _has_depth(nest: Nest) -> bool:
+    return any(o.name == "DEPTH" for o in nest.opts)
+
+
+def _has_order(nest: Nest) -> bool:
+    return any(e.src[0].arg == "ordered" for e in nest.sink.src)
+
+
+def _scratch(nest: Nest) -> list[UOp]:
+    """The stores into scratch memory, with their loops."""
+    return [n for n in nest.sink.toposort() if n.op == O.END and n not in nest.sink.src]
+
+
+def _shares_scratch(nest: Nest, r: UOp) -> bool:
+    """Whether values of an axis share one scratch memory, which copies side by side overwrite."""
+    return any(r in n.ranges for n in _scratch(nest))
 
 
 def _has_lane(node: UOp) -> bool:
@@ -316,15 +415,15 @@ def _lanes_stay_apart(sink: UOp, r: UOp) -> bool:
 
 
 def _copies(sink: UOp) -> int:
-    """Copies of the body; those of packing into scratch memory are another body."""
-    total = 1
+    """Copies of the body of a store, at most; those of packing into scratch memory are another."""
     copied = (AxisKind.UPCAST, AxisKind.UNROLL)
-    nodes = sink.toposort()
-    inner = {r for n in nodes if n.op == O.END and n not in sink.src for r in n.src[1:]}
-    ranges = [r for r in nodes if _is_kind(r, copied) and r not in inner]
-    for size in {r.arg.id: extent(r) for r in ranges}.values():
-        total *= size
-    return total
+    most = 1
+    for end in sink.src:
+        nodes = end.toposort()
+        inner = {r for n in nodes if n.op == O.END and n is not end for r in n.src[1:]}
+        ranges = [r for r in nodes if _is_kind(r, copied) and r not in inner]
+        most = max(most, prod({r.arg.id: extent(r) for r in ranges}.values()))
+    return most
 
 
 def _is_kind(node: UOp, kinds: tuple[AxisKind, ...]) -> bool:
@@ -340,6 +439,12 @@ def _band(nest: Nest, opt: Opt) -> None:
     sinks = [*[s.sink for s in nest.bands.stages], nest.bands.result]
     nest.parts = [Nest(sink, nest.machine) for sink in sinks]
     nest.join()
+
+
+def _outer(nest: Nest, opt: Opt) -> None:
+    r = nest.loops.pop(opt.axis)
+    nest.outer.append(r)
+    nest.sink = one_member(nest.sink, r)
 
 
 def _keep(nest: Nest, opt: Opt) -> None:
@@ -444,22 +549,30 @@ def _block_last(sink: UOp, size: int) -> UOp:
     return make(O.SINK, dt.void, tuple(ends))
 
 
-_ACTIONS: dict[str, Callable[[Nest, Opt], None]] = {
-    "KEEP": _keep,
-    "BAND": _band,
-    "FINISH": _band,
-    "UNROLL": lambda nest, opt: _cut(nest, opt, AxisKind.UNROLL),
-    "UPCAST": lambda nest, opt: _cut(nest, opt, AxisKind.UPCAST),
-    "LANE": _lane,
-    "BLOCK": _block,
-    "DOT": _dot,
-    "DEPTH": _depth,
-    "TILE": _tile,
-    "STAGE": _stage,
-    "WINDOW": _stage,
-    "IMAGE": _image,
-    "SWEEP": _sweep,
-    "STRIP": _strip,
-    "MOVE": _move,
-    "THREAD": _thread,
+class Action(NamedTuple):
+    """What an opt does to a kernel, and why it may not."""
+
+    apply: Callable[[Nest, Opt], None]
+    refusal: Callable[[Nest, Opt], str]  # empty where the opt fits
+
+
+_ACTIONS: dict[str, Action] = {
+    "OUTER": Action(_outer, _outer_refusal),
+    "KEEP": Action(_keep, _keep_refusal),
+    "BAND": Action(_band, _band_refusal),
+    "FINISH": Action(_band, _band_refusal),
+    "UNROLL": Action(lambda nest, opt: _cut(nest, opt, AxisKind.UNROLL), _unroll_refusal),
+    "UPCAST": Action(lambda nest, opt: _cut(nest, opt, AxisKind.UPCAST), _upcast_refusal),
+    "LANE": Action(_lane, _lane_refusal),
+    "BLOCK": Action(_block, _block_refusal),
+    "DOT": Action(_dot, _dot_refusal),
+    "DEPTH": Action(_depth, _depth_refusal),
+    "TILE": Action(_tile, _block_refusal),
+    "STAGE": Action(_stage, _stage_refusal),
+    "WINDOW": Action(_stage, _stage_refusal),
+    "IMAGE": Action(_image, _image_refusal),
+    "SWEEP": Action(_sweep, _sweep_refusal),
+    "STRIP": Action(_strip, _upcast_refusal),
+    "MOVE": Action(_move, _position_refusal),
+    "THREAD": Action(_thread, _position_refusal),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Sequence
 
 from svod.ir import ops as O
 from svod.ir.node import UOp
@@ -11,9 +11,10 @@ from svod.optimize.bands import WIDEST_PASS, find_chain
 from svod.optimize.contraction import SCRATCH_LIMIT, find_contraction
 from svod.optimize.graph import extent, stride
 from svod.optimize.opts import Opt
+from svod.schedule.costs_cpu import CPU
 
-ROWS = 16  # of a band: two tiles of eight, and little work past the end of a causal row
-BAND_BYTES = 512 << 10  # of scores: half of a second cache
+ROWS = CPU.band_rows  # of a band: two tiles of eight, and little work past the end of a causal row
+BAND_BYTES = CPU.band_bytes  # of scores: half of a second cache
 PANELS_LIMIT = SCRATCH_LIMIT // 2
 
 
@@ -51,7 +52,7 @@ def _choose_scores(nest: Nest, part: Nest) -> None:
     width = machine.lanes(itemsize)
     column = found.n[-1]
     vectors = 2 if extent(column) >= 2 * width else 1
-    depth = prod(map(extent, found.k))
+    depth = found.sizes.k
     panels = -(-extent(column) // (vectors * width))
     rows = [Opt("UPCAST", r.arg.id, min(_rows_of(machine.registers), extent(r))) for r in found.m]
     in_place = found.columns.op == O.LOAD and stride(found.columns.src[0], column) == 1
@@ -64,7 +65,7 @@ def _choose_scores(nest: Nest, part: Nest) -> None:
         _choose_dots(nest, found.m, column, found.k)
 
 
-def _choose_dots(nest: Nest, rows: list[UOp], column: UOp, depth: list[UOp]) -> None:
+def _choose_dots(nest: Nest, rows: Sequence[UOp], column: UOp, depth: Sequence[UOp]) -> None:
     """Lanes along the depth: nothing is packed."""
     lanes = nest.machine.lanes(4)
     for r in [*rows[-1:], column]:

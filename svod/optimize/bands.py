@@ -19,9 +19,10 @@ from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import ZERO, add, idiv, mul, num, sub, terms_of
 from svod.optimize.graph import extent, replace_all, stride
+from svod.schedule.costs_cpu import CPU
 
 MEMORY_NUMBER = 200  # of the first band memory; panels and kept rows have lower ones
-WIDEST_PASS = 32  # lanes of a pass over a row, at most
+WIDEST_PASS = CPU.band_lanes  # lanes of a pass over a row, at most
 FOLLOWED = frozenset({O.CAST, O.EXP, O.TANH, O.ADD, O.SUB, O.MUL, O.DIV})  # from scores of -inf
 STAGE_IDS = 1000  # ranges of stage n have ids from n times this on
 
@@ -61,6 +62,8 @@ def find_chain(sink: UOp) -> Chain | None:
             apart = [n for n in apart if n.ranges <= set(outputs)]  # not a part of another one
             if any(not n.ranges <= rows.ranges for n in apart):
                 continue  # a band has memory for one value per row
+            if any(node in n.toposort() for n in apart):
+                continue  # what is made of the result comes after the last stage
             if not _is_chain(rows, column, set(outputs)):
                 continue
             own = [r for r in outputs if r in rows.ranges and r not in columns.ranges]

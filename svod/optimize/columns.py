@@ -18,11 +18,12 @@ from svod.ir.symbolic import rebuild
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, split
+from svod.schedule.costs_cpu import CPU
 
 FIRST_MEMORY = 200  # number of the first scratch memory
-SWEPT_ROWS = 8  # added in one step: as many streams as hardware follows
-SWEPT_BYTES = 32 << 10  # of sums
-SWEPT_VECTORS = 4
+SWEPT_ROWS = CPU.swept_rows  # added in one step: as many streams as hardware follows
+SWEPT_BYTES = CPU.swept_bytes  # of sums
+SWEPT_VECTORS = CPU.swept_vectors
 
 
 def choose_sweep(sink: UOp, lane: UOp, itemsize: int, machine: Machine) -> list[Opt]:

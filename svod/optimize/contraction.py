@@ -8,8 +8,9 @@ reads it; then tiles of rows run over the panel with all sums in registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
+from typing import TypeAlias
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -19,45 +20,53 @@ from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num,
 from svod.optimize.depth import depth_refusal
 from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset
 from svod.optimize.graph import elements_of, extent, replace_all, stride
-from svod.optimize.machine import MAX_STEP, Machine
+from svod.optimize.lane_steps import MAX_STEP
+from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, replace_by_pieces, split
+from svod.schedule.cache import Cache
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.products import Product, product_from
 
-MAX_ACCUMULATORS = 24  # of 32 registers, half of it of 16: the rest holds operands
-PANEL_BYTES = 22  # per cycle from the second cache, kept up while computing
-FMA_LATENCY = 4  # cycles; chains in flight at one multiply-add per cycle
-DOT_LATENCY = 10  # 6 for pairs of bfloat16; a few more chains hide what else delays one
-MAX_VECTORS = 4  # of a panel: with more, the register allocator starts to spill
-MAX_LINE_VECTORS = 7  # of a panel of whole lines
-PACK_CYCLES = 5  # for one vector of a panel
+# of 32 registers, half of it of 16: the rest holds operands
+MAX_ACCUMULATORS = CPU.panel_accumulators
+PANEL_BYTES = CPU.panel_bytes  # per cycle from the second cache, kept up while computing
+FMA_LATENCY = CPU.fma_latency  # cycles; chains in flight at one multiply-add per cycle
+# 6 for pairs of bfloat16; a few more chains hide what else delays one
+DOT_LATENCY = CPU.dot_latency
+MAX_VECTORS = CPU.panel_vectors  # of a panel: with more, the register allocator starts to spill
+MAX_LINE_VECTORS = CPU.line_vectors  # of a panel of whole lines
+PACK_CYCLES = CPU.pack_cycles  # for one vector of a panel
 MIN_ROWS, MIN_COLUMNS, MIN_DEPTH = 8, 8, 8
-ACROSS_ROWS = 128  # rows from which packing a transposed operand is cheaper than dot products
+# rows from which packing a transposed operand is cheaper than dot products
+ACROSS_ROWS = CPU.transposed_rows
 FEW_ROWS, LONG_DEPTH = 24, 512  # few rows are enough where dot products are short
 WINDOW = 7  # steps of a window that are packed side by side
 TURNED = 16  # steps along a line that are packed side by side where it goes across the panel
-STRIP_LIMIT = 1 << 19  # bytes of packed rows, beside the panels
-STRIP_PANELS = 4  # of a block, from which packing rows that are only read pays
-PART_STEPS = 256  # of a part of the depth: rows of a tile stay in the first cache
-ROW_PACKING = 5  # times the cost of a panel's element is that of a strip's
-LIGHT = 12  # operations after the sum, which every part of the depth makes
+STRIP_LIMIT = CPU.strip_bytes  # bytes of packed rows, beside the panels
+STRIP_PANELS = CPU.strip_panels  # of a block, from which packing rows that are only read pays
+PART_STEPS = CPU.part_steps  # of a part of the depth: rows of a tile stay in the first cache
+ROW_PACKING = CPU.row_packing  # times the cost of a panel's element is that of a strip's
+LIGHT = CPU.light_epilogue  # operations after the sum, which every part of the depth makes
 SCRATCH_LIMIT = 1 << 21  # bytes; panels live on the stack of the thread that runs the kernel
 BLOCK_LIMIT = SCRATCH_LIMIT - (1 << 17)  # of panels, beside strips of rows
 
 
-@dataclass(slots=True)
-class Contraction:
-    """The parts of a kernel that is one contraction with something after it."""
+IN_PLACE = "the columns are read in place: they lie as the inner loop reads them, and stay in cache"
 
-    reduction: UOp
-    rows: UOp  # P: moves with m
-    columns: UOp  # Q: moves with n
-    m: list[UOp]
-    n: list[UOp]
-    k: list[UOp]
+Contraction: TypeAlias = Product[UOp]  # of a kernel, whose axes are loops
+_known: Cache[tuple[UOp, int | None], Contraction | bool] = Cache("contractions", lambda: 1024)
 
 
 def find_contraction(sink: UOp, axis: int | None = None) -> Contraction | None:
     """The contraction of a kernel, if that is what it is; its columns go along the last output
     axis, or along the one that is named."""
+    known = _known.get((sink, axis))
+    if known is None:
+        known = _known.insert((sink, axis), _find_contraction(sink, axis) or False)
+    return known if isinstance(known, Product) else None
+
+
+def _find_contraction(sink: UOp, axis: int | None) -> Contraction | None:
     if len(sink.src) != 1:
         return None
     end = sink.src[0]
@@ -69,16 +78,19 @@ def find_contraction(sink: UOp, axis: int | None = None) -> Contraction | None:
     value = node.src[0]
     if node.arg != O.ADD or value.op not in (O.MUL, O.DOT):
         return None
-    if any(r.src[0].op != O.CONST for r in outputs) or not all(map(_is_fixed, node.src[1:])):
+    if not all(map(_is_fixed, node.src[1:])):
         return None
+    varying = [r for r in outputs if r.src[0].op != O.CONST]
     last = outputs[-1]
     if axis is not None:
         last = next((r for r in outputs if r.arg.id == axis), last)
     for rows, columns in (value.src, value.src[::-1]):
         if last in columns.ranges and last not in rows.ranges:
-            m = [r for r in outputs if r in rows.ranges and r not in columns.ranges]
-            n = [r for r in outputs if r in columns.ranges and r not in rows.ranges]
-            return Contraction(node, rows, columns, m, n, list(node.src[1:]))
+            found = product_from(
+                node, (rows, columns), outputs, node.src[1:], lambda f, r: r in f.ranges, extent
+            )
+            # of run-time sizes, rows alone may be as many as a call has
+            return found if not varying or varying == list(found.m) else None
     return None
 
 
@@ -89,13 +101,20 @@ def _is_fixed(r: UOp) -> bool:
 
 def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     """The staged plan; empty where a plainer one is better."""
+    planned = plan_contraction(sink, machine)
+    return [] if isinstance(planned, str) else planned
+
+
+def plan_contraction(sink: UOp, machine: Machine) -> list[Opt] | str:
+    """The staged plan, or why a plainer one is better."""
     found = find_contraction(sink)
-    if found is None or stride(sink.src[0].src[0].src[0], sink.src[0].src[-1]) != 1:
-        return []
-    if prod(map(extent, found.m)) < MIN_ROWS or prod(map(extent, found.n)) < MIN_COLUMNS:
-        return []
-    if prod(map(extent, found.k)) < MIN_DEPTH:
-        return []
+    if found is None:
+        return "it is not one sum of products along the output's last axis"
+    if stride(sink.src[0].src[0].src[0], sink.src[0].src[-1]) != 1:
+        return "neighbours of the output are not neighbours in memory"
+    _, rows, columns, depth = found.sizes
+    if rows < MIN_ROWS or columns < MIN_COLUMNS or depth < MIN_DEPTH:
+        return f"{rows} rows, {columns} columns and {depth} steps are few"
     opts: list[Opt] = []
     grouped = choose_dot(found, machine)
     if grouped is not None:
@@ -106,8 +125,8 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
     else:
         found = _turned(sink, found) or found
         if not _needs_panel(found, machine):
-            return []
-    depth = prod(map(extent, found.k))
+            return IN_PLACE
+    depth = found.sizes.k
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     joined = joined_columns(sink.src[0], found)
@@ -132,7 +151,7 @@ def choose_contraction(sink: UOp, machine: Machine) -> list[Opt]:
         vectors, rows = tile_of(total, count, machine, width, given, 0, latency)
     tile = vectors * width
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
-        return []
+        return f"a panel of {depth} steps does not fit scratch memory, and they cannot be cut"
     block = _block(-(-total // tile), depth * tile * itemsize, limit, cores)
     row = _row_axis(sink, found)
     column = joined[-1].arg.id
@@ -168,7 +187,7 @@ def _row_axis(sink: UOp, found: Contraction) -> UOp:
     return last if last in found.m else max(found.m, key=extent)
 
 
-def reads_along(rows: UOp, depth: list[UOp]) -> bool:
+def reads_along(rows: UOp, depth: Sequence[UOp]) -> bool:
     """Whether the row operand is only read, from memory that lies along the depth."""
     if rows.op != O.LOAD or len(rows.src[0].src) == 3:
         return False
@@ -210,7 +229,7 @@ def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine)
     width = machine.lanes(max(4, found.columns.dtype.itemsize))
     joined = joined_columns(sink.src[0], found)
     total = prod(map(extent, joined))
-    depth = prod(map(extent, found.k))
+    depth = found.sizes.k
     panels = -(-total // tile)
     itemsize = max(4, found.columns.dtype.itemsize)
     if tile % width or panels % block:
@@ -267,7 +286,7 @@ def _block(panels: int, panel_bytes: int, limit: int, cores: int) -> int:
 def _choose_depth(sink: UOp, found: Contraction, total: int, machine: Machine) -> Opt | None:
     """Parts of the depth, where without them too few columns are packed together: rows that are
     packed, or lie across the depth, would be read again for each few columns."""
-    depth = prod(map(extent, found.k))
+    depth = found.sizes.k
     itemsize = max(4, found.columns.dtype.itemsize)
     columns = machine.l2_bytes // (depth * itemsize)
     enough = total if not reads_along(found.rows, found.k) else 4 * machine.lanes(itemsize)
@@ -289,7 +308,7 @@ def _choose_depth(sink: UOp, found: Contraction, total: int, machine: Machine) -
     return best if is_light and not depth_refusal(sink, best.axis, best.amount) else None
 
 
-def _part_depth(depth: list[UOp], cut: Opt) -> int:
+def _part_depth(depth: Sequence[UOp], cut: Opt) -> int:
     return prod([cut.amount if k.arg.id == cut.axis else extent(k) for k in depth])
 
 
@@ -324,7 +343,7 @@ def _needs_panel(found: Contraction, machine: Machine) -> bool:
         # Packing then goes across memory, element by element: few rows do not repay it where
         # both operands lie along the depth and can be multiplied there.
         along = any(_lies_along(columns, k) and _lies_along(found.rows, k) for k in found.k)
-        rows, depth = prod(map(extent, found.m)), prod(map(extent, found.k))
+        rows, depth = found.sizes.m, found.sizes.k
         large = rows * depth * found.rows.dtype.itemsize >= 2 * machine.l2_bytes
         few = rows >= FEW_ROWS and (depth < LONG_DEPTH or large)
         return not along or rows >= ACROSS_ROWS or few
@@ -438,7 +457,7 @@ class _Columns:
         loops = [r for r in (self.outer, self.panel) if r is not ZERO] + self.lanes
         return replace_by_pieces(sink, self.joined, values, loops, gate)
 
-    def is_packed(self, operand: UOp, depth: list[UOp]) -> bool:
+    def is_packed(self, operand: UOp, depth: Sequence[UOp]) -> bool:
         """Whether memory holds the operand as packing would: panels, then depth, then lanes."""
         if operand.op != O.LOAD:
             return False
@@ -457,7 +476,7 @@ class _Columns:
         plain = make(O.LOAD, operand.dtype, (make(O.INDEX, index.dtype, index.src[:2]),))
         return replace_all(sink, {operand: plain})
 
-    def stage(self, sink: UOp, operand: UOp, depth: list[UOp]) -> UOp:
+    def stage(self, sink: UOp, operand: UOp, depth: Sequence[UOp]) -> UOp:
         """Pack what the operand gives for a block, and read that instead."""
         axes = [self.panel, *depth] if self.panel.op == O.RANGE else depth
         mapping: dict[UOp, UOp] = {}
@@ -583,11 +602,11 @@ def _column_operand(sink: UOp) -> UOp:
     raise AssertionError("a contraction without columns")
 
 
-def _size(ranges: list[UOp]) -> int:
+def _size(ranges: Sequence[UOp]) -> int:
     return prod([extent(r) for r in ranges])
 
 
-def _flat(ranges: list[UOp], mapping: dict[UOp, UOp]) -> UOp:
+def _flat(ranges: Sequence[UOp], mapping: dict[UOp, UOp]) -> UOp:
     total = ZERO
     for r in ranges:
         total = add(mul(total, extent(r)), mapping.get(r, r))

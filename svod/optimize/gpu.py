@@ -1,17 +1,19 @@
 """Loop choices for GPUs: which axes are blocks, which are threads, which are vectors.
 
 In: a kernel as rangeify made it. Out: the same kernel with SPECIAL indices in place of parallel
-loops, and the opts that say what was done. The first plan that fits is taken: attention or a
-product by tensor cores or in tiles, a scan or reductions that threads share, a thread per vector of
-outputs.
+loops, and the opts that say what was done. ``PLANNERS`` are asked in order, and the first plan is
+taken; where there is none, a thread computes a vector of outputs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
-from svod.optimize.actions import merge_adjacent
+from svod.optimize.actions import OptimizeError, chain, merge_adjacent
 from svod.optimize.gpu_attention import optimize_attention
 from svod.optimize.gpu_attention_gradient import optimize_gradient
 from svod.optimize.gpu_boxes import optimize_boxes
@@ -25,6 +27,26 @@ from svod.optimize.graph import renumber
 from svod.optimize.opts import Opt
 
 
+class Planner(NamedTuple):
+    """One way to run a kernel."""
+
+    name: str
+    plan: Callable[[UOp, GpuMachine, list[Opt]], UOp | None]  # notes its opts; None has no plan
+    is_whole: bool  # whether the scheduler keeps kernels together for it
+    why: str
+
+
+PLANNERS: tuple[Planner, ...] = (
+    Planner("attention", optimize_attention, True, "scores stay in registers, keys in a ring"),
+    Planner("attention gradient", optimize_gradient, True, "scores are computed again per block"),
+    Planner("boxes", optimize_boxes, True, "the copy engine brings windows of channels"),
+    Planner("tile", optimize_tile, False, "a product in tiles, on tensor cores where it can be"),
+    Planner("windows", optimize_windows, True, "a float32 product with windows, read in place"),
+    Planner("scan", optimize_scan, False, "threads of a block share a running sum"),
+    Planner("rows", shared_reduction, False, "threads of a block share a reduction"),
+)
+
+
 def optimize_gpu(
     sink: UOp, machine: GpuMachine, is_plain: bool = False
 ) -> tuple[UOp, tuple[Opt, ...]]:
@@ -32,20 +54,26 @@ def optimize_gpu(
     sink = merge_adjacent(sink)
     applied: list[Opt] = []
     if not is_plain and len(sink.src) == 1 and sink.src[0].src[0].arg != "ordered":
-        planned = optimize_attention(sink, machine.has_wgmma, applied)
-        if planned is None:
-            planned = optimize_gradient(sink, machine.has_wgmma, applied)
-        if planned is None:
-            planned = optimize_boxes(sink, machine, applied)
-        if planned is None:
-            planned = optimize_tile(sink, machine, applied)
-        if planned is None:
-            planned = optimize_windows(sink, machine, applied)
-        if planned is None:
-            planned = optimize_scan(sink, machine, applied)
-        if planned is None:
-            planned = shared_reduction(sink, machine, applied)
-        if planned is not None:
-            return renumber(planned), tuple(applied)
+        for planner in PLANNERS:
+            planned = planner.plan(sink, machine, applied)
+            if planned is not None:
+                return renumber(planned), tuple(applied)
     ends = [spread_outputs(sink, end, machine, applied) for end in sink.src]
     return renumber(make(O.SINK, dt.void, tuple(ends))), tuple(applied)
+
+
+def plan_with(sink: UOp, opts: Sequence[Opt], machine: GpuMachine) -> UOp:
+    """The kernel of the plan that these opts are those of, with whichever amounts it has them."""
+    wanted = tuple(opts)
+    for amounts in (machine, *machine.variants()):
+        for is_plain in (False, True):
+            kernel, made = optimize_gpu(sink, amounts, is_plain)
+            if made == wanted:
+                return kernel
+    _, usual = optimize_gpu(sink, machine)
+    raise OptimizeError(f"no plan has the opts {chain(opts)}: the usual one has {chain(usual)}")
+
+
+def planned_whole(sink: UOp, machine: GpuMachine) -> bool:
+    """Whether a kernel that could be several has a plan as one."""
+    return any(p.is_whole and p.plan(sink, machine, []) is not None for p in PLANNERS)

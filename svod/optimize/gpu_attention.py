@@ -29,6 +29,7 @@ from svod.optimize.attention_scores import (
     steps_of,
     walk_scores,
 )
+from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     HALVES,
@@ -215,9 +216,9 @@ def keys_of(columns: int, depth: int) -> int:
     return 64 if side_of(max(columns, depth)) > 128 else 128
 
 
-def optimize_attention(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
+def optimize_attention(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
     """The kernel as stores of a tile's pieces; None where it is no attention, or of other sizes."""
-    if not has_wgmma:
+    if not machine.has_wgmma:
         return None
     found = find_attention(sink)
     if found is None:

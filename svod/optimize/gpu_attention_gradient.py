@@ -31,6 +31,7 @@ from svod.optimize.attention_scores import (
     walk_scores,
 )
 from svod.optimize.gpu_attention import MAX_SIDE, MIN_ROWS, ROWS, folded_scores, keys_of, side_of
+from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     HALVES,
@@ -43,8 +44,10 @@ from svod.optimize.gpu_tile import (
 )
 from svod.optimize.graph import extent, replace_all
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
 
-MAX_WIDTH = 128  # elements of a query or value: registers hold no more beside two products
+# elements of a query or value: registers hold no more beside two products
+MAX_WIDTH = GPU.attention_width
 
 
 def span_of(widths: tuple[int, ...]) -> int:
@@ -53,9 +56,9 @@ def span_of(widths: tuple[int, ...]) -> int:
     return 128 if len(widths) == 2 and max(widths) > 64 else 64
 
 
-def optimize_gradient(sink: UOp, has_wgmma: bool, applied: list[Opt]) -> UOp | None:
+def optimize_gradient(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
     """The kernel as stores of a tile's pieces; None where it is none of these."""
-    if not has_wgmma or len(sink.src) != 1 or sink.src[0].src[0].arg == "ordered":
+    if not machine.has_wgmma or len(sink.src) != 1 or sink.src[0].src[0].arg == "ordered":
         return None
     value = sink.src[0].src[0].src[1]
     if value.op == O.ADD and value.src[1].op == O.LOG:

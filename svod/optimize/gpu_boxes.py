@@ -10,7 +10,7 @@ gradient of a weight, they are the rows or columns, and a step of the sum is a b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import gcd, prod
@@ -42,12 +42,13 @@ from svod.optimize.gpu_tile import (
 )
 from svod.optimize.graph import extent, renumber, replace_all, stride
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
 
 MOST_BOX = 256  # places of an axis that one box may span
 MOST_STRIDE = 8  # of the copy engine along an axis
-LEAST_USED = 0.2  # of a tile's products that must be wanted ones
-MIN_WORK = 1 << 24
-STORED = 8  # neighbours that a box has where they are stored as neighbours
+LEAST_USED = GPU.used_products  # of a tile's products that must be wanted ones
+MIN_WORK = GPU.box_work
+STORED = GPU.box_stored  # neighbours that a box has where they are stored as neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def optimize_boxes(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | 
     def tiles(rows: int, columns: int) -> int:
         return a.tiles(rows) * b.tiles(columns) * count
 
-    depth = prod(map(extent, found.k))
+    depth = found.sizes.k
     itemsize = load_of(found.rows).dtype.itemsize
     shape = choose_shape(kind, False, itemsize, work // depth, tiles, machine)
     parts = [a.parts(shape.rows), b.parts(shape.columns)]
@@ -236,7 +237,7 @@ def _stores(
     return store_pieces(end, found.reduction, tile, shape, (lanes, joins), threads, locate, rounds)
 
 
-def _steps(a: _Boxes, b: _Boxes, summed: list[UOp]) -> dict[UOp, int] | None:
+def _steps(a: _Boxes, b: _Boxes, summed: Sequence[UOp]) -> dict[UOp, int] | None:
     """How many steps of each loop of the sum a step of the tile is; None where there is no way.
 
     What lies past the end of a loop must be nothing in both operands: zeros times anything is
@@ -321,7 +322,7 @@ def _operands(found: Contraction) -> tuple[_Boxes, _Boxes] | None:
     return (a, b) if a.mixes or b.mixes else None
 
 
-def _axes(load: UOp, own: list[UOp], summed: list[UOp]) -> tuple[int, list[BoxAxis]] | None:
+def _axes(load: UOp, own: Sequence[UOp], summed: Sequence[UOp]) -> tuple[int, list[BoxAxis]] | None:
     """The elements before the first place, and the axes of memory; None where they are not such
     that the copy engine reads zeros exactly where there is nothing to load."""
     index = load.src[0]
@@ -363,12 +364,13 @@ def _axis(
     return BoxAxis(step, high - low, group, low)
 
 
-def _free_axes(left: dict[UOp, int], own: list[UOp], summed: list[UOp]) -> list[BoxAxis]:
+def _free_axes(left: dict[UOp, int], own: Sequence[UOp], summed: Sequence[UOp]) -> list[BoxAxis]:
     """Axes of loops that no gate ties: a tap that steps over an output goes along with those."""
     axes = []
     outputs = [r for r in left if r in own]
     for tap in sorted([r for r in left if r in summed and left[r] > 1], key=lambda r: left[r]):
-        over = [r for r in outputs if left[r] < left[tap] * extent(tap)]
+        meets = {r: left[r] < left[tap] * extent(tap) for r in outputs}
+        over = [r for r in outputs if meets[r] and left[tap] < left[r] * extent(r)]
         partner = min(over, key=lambda r: _distance(left[r], left[tap]), default=None)
         if partner is None or _distance(left[partner], left[tap]) > MOST_STRIDE:
             continue

@@ -24,10 +24,11 @@ from svod.optimize.gpu_threads import gated_store, power_above, product, special
 from svod.optimize.graph import extent, new_range, replace_all, stride, with_kind
 from svod.optimize.opts import Opt
 from svod.optimize.stacks import stacked_axes
+from svod.schedule.costs_gpu import GPU
 
-BLOCK = 256  # threads of a block whose threads do not talk to each other
+BLOCK = GPU.block  # threads of a block whose threads do not talk to each other
 MAX_LANES = 8
-UNROLL = 4  # loads in flight from one thread inside a loop
+UNROLL = GPU.unroll  # loads in flight from one thread inside a loop
 
 
 def spread_outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp:
@@ -52,17 +53,55 @@ def spread_outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt])
         return by_warps(sink, store, serial, free, machine, applied)
     store = _unrolled(store)
     lanes = 1 if side or store.arg in ("add", "max") else output_lanes(store, free)
-    lane = new_range(sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
-    axes = [(r, r.src[0]) for r in free]
-    if lanes > 1:
-        axes[-1] = (free[-1], idiv(free[-1].src[0], lanes))
-        applied.append(Opt("LANE", free[-1].arg.id, lanes))
     kept, copies = (None, 1) if ordered else _register_tile(store, free, lanes, machine)
-    number = lane.arg.id + 1 if lanes > 1 else new_range(sink, 1, AxisKind.UPCAST).arg.id
-    copy = make(O.RANGE, dt.index, (num(copies),), RangeArg(number, AxisKind.UPCAST))
-    if kept is not None:
-        axes = [(r, idiv(size, copies)) if r is kept else (r, size) for r, size in axes]
-        applied.append(Opt("UPCAST", kept.arg.id, copies))
+    tile = _ThreadTile(sink, free[-1], lanes, kept, copies)
+    return _by_threads(store, free, serial, tile, side, machine, applied)
+
+
+class _ThreadTile:
+    """The results of one thread: lanes of the last axis, copies of another."""
+
+    def __init__(self, sink: UOp, last: UOp, lanes: int, kept: UOp | None, copies: int) -> None:
+        self.last, self.lanes, self.kept, self.copies = last, lanes, kept, copies
+        self.lane = new_range(sink, lanes, AxisKind.LANE) if lanes > 1 else ZERO
+        is_next = lanes > 1
+        number = self.lane.arg.id + 1 if is_next else new_range(sink, 1, AxisKind.UPCAST).arg.id
+        self.copy = make(O.RANGE, dt.index, (num(copies),), RangeArg(number, AxisKind.UPCAST))
+
+    def axes(self, free: list[UOp], applied: list[Opt]) -> list[tuple[UOp, UOp]]:
+        """The axes with how many tiles they have."""
+        axes = [(r, r.src[0]) for r in free]
+        if self.lanes > 1:
+            axes[-1] = (self.last, idiv(self.last.src[0], self.lanes))
+            applied.append(Opt("LANE", self.last.arg.id, self.lanes))
+        if self.kept is not None:
+            axes = [(r, idiv(n, self.copies)) if r is self.kept else (r, n) for r, n in axes]
+            applied.append(Opt("UPCAST", self.kept.arg.id, self.copies))
+        return axes
+
+    def places(self, values: dict[UOp, UOp]) -> list[UOp]:
+        """Numbers of tiles become places of results; the loops over those of one tile."""
+        rest = []
+        if self.lanes > 1:
+            values[self.last] = add(mul(values[self.last], self.lanes), self.lane)
+            rest.append(self.lane)
+        if self.kept is not None:
+            values[self.kept] = add(mul(values[self.kept], self.copies), self.copy)
+            rest.insert(0, self.copy)
+        return rest
+
+
+def _by_threads(
+    store: UOp,
+    free: list[UOp],
+    serial: list[UOp],
+    tile: _ThreadTile,
+    side: list[UOp],
+    machine: GpuMachine,
+    applied: list[Opt],
+) -> UOp:
+    """A tile of results for each thread."""
+    axes = tile.axes(free, applied)
     total = product([size for _, size in axes])
     threads = min(machine.block, power_above(total.vmax))
     if serial:
@@ -70,12 +109,7 @@ def spread_outputs(sink: UOp, end: UOp, machine: GpuMachine, applied: list[Opt])
     place, inside = spread(total, "g0", "l0", threads)
     applied.append(Opt("LOCAL", free[-1].arg.id, threads))
     values = unflatten(place, free, dict(axes))
-    if lanes > 1:
-        values[free[-1]] = add(mul(values[free[-1]], lanes), lane)
-    rest = [lane] if lanes > 1 else []
-    if kept is not None:
-        values[kept] = add(mul(values[kept], copies), copy)
-        rest.insert(0, copy)
+    rest = tile.places(values)
     store = replace_all(store, values)
     if serial:
         parts = count_parts(store, serial, int(total.vmax))

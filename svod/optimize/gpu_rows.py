@@ -34,16 +34,17 @@ from svod.optimize.gpu_threads import (
 )
 from svod.optimize.graph import extent, new_range, replace_all, stride, with_kind
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
 
 _Fold: TypeAlias = Callable[[int, UOp], UOp]  # over threads: an op and what each of them has
 
-KEPT_VECTORS = 8  # vectors of a row that one thread keeps in registers
-KEPT_ROWS = 16  # outputs of one thread that read the same long row
-KEPT_SUMS = 128  # registers of such outputs, a vector each
-FAR_BYTES = 48 << 10  # of such rows, which then do not stay in the closest cache
-MIN_ROW = 16  # elements of a reduction that several threads share
-PART_VECTORS = 4  # vectors of a row that one thread of several blocks writes
-FULL_THREADS = 2048  # of one multiprocessor
+KEPT_VECTORS = GPU.row_vectors  # vectors of a row that one thread keeps in registers
+KEPT_ROWS = GPU.row_outputs  # outputs of one thread that read the same long row
+KEPT_SUMS = GPU.row_sums  # registers of such outputs, a vector each
+FAR_BYTES = GPU.far_row  # of such rows, which then do not stay in the closest cache
+MIN_ROW = GPU.shared_row  # elements of a reduction that several threads share
+PART_VECTORS = GPU.part_vectors  # vectors of a row that one thread of several blocks writes
+FULL_THREADS = GPU.full_threads  # of one multiprocessor
 
 
 @dataclass(slots=True)

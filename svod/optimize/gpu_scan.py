@@ -30,9 +30,10 @@ from svod.optimize.gpu_threads import (
 )
 from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
 
 LEAST, MOST_CHUNKS = 32, 8  # places of a row; vectors of one thread
-CHUNKS = 4  # vectors that a thread should have
+CHUNKS = GPU.scan_vectors  # vectors that a thread should have
 
 
 @dataclass(slots=True)

@@ -39,15 +39,17 @@ from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import gated_store, power_above, product, special, unflatten
 from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
 
-WARPS = 8  # of a block, each with places of its own
-MANY_WARPS = 64
-ROW_BYTES = 1 << 15  # of the rows of a block, which shared memory holds meanwhile
-LONG_ROW = 1 << 15
+WARPS = GPU.scatter_warps  # of a block, each with places of its own
+MANY_WARPS = GPU.scatter_many_warps
+ROW_BYTES = GPU.scatter_row  # of the rows of a block, which shared memory holds meanwhile
+LONG_ROW = GPU.scatter_long_row
 TALLIERS, TALLIED = 512, 4  # threads of a block that counts together, steps of each at once
-TALLY_BYTES = 1 << 15  # of shared memory
-STEPS_PER_PART = 8  # at least
-STEP_COST = 18000  # of a step, in looks at one of another part, times the multiprocessors
+TALLY_BYTES = GPU.histogram_bytes  # of shared memory
+STEPS_PER_PART = GPU.scatter_steps  # at least
+# of a step, in looks at one of another part, times the multiprocessors
+STEP_COST = GPU.scatter_step
 
 
 _ATOMIC = {O.ADD: "add", O.MAX: "max"}

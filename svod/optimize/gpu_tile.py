@@ -9,7 +9,7 @@ rows of a quarter of the columns on those of any GPU since capability 8.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 from typing import TypeAlias
@@ -25,12 +25,14 @@ from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.graph import extent, new_range, replace_all, stride
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
+from svod.schedule.products import holds
 
-THREADS = 256
+THREADS = GPU.tile_threads
 MIN_SIDE, MIN_DEPTH, MIN_WORK = 17, 32, 1 << 20  # below, other plans are as good
-FEW_ROWS = 3  # from which tensor cores are better in 16 bits
+FEW_ROWS = GPU.tile_rows  # from which tensor cores are better in 16 bits
 MANY, MIN_RESULTS = 8, 2048  # but for many small products, each of which fills a part of a tile
-BAND = 8  # rows of tiles that run together
+BAND = GPU.tile_band  # rows of tiles that run together
 HALVES = {dt.bfloat16: "bf16", dt.float16: "f16"}
 BYTES = {dt.int8: "s8", dt.uint8: "u8"}
 FLOAT8 = {dt.float8_e4m3: "e4m3", dt.float8_e5m2: "e5m2"}
@@ -39,9 +41,10 @@ FOUR = 4  # neighbours of what is turned
 LINE = 128  # bytes of one row or column along k in shared memory
 COPYING = 128  # threads of a block that only copy, where the copy engine does it
 MAP_AXES = 5  # that the copy engine knows
+MOST_BATCH = 65535  # blocks along the last axis of a grid
 LEAST_STAGES, MOST_STAGES = 3, 4
 FORMS = ((128, 128), (64, 256), (256, 64))  # of large tiles in float32
-SMALL_SPEED = 0.8  # of one of a quarter, where it leaves less of itself empty
+SMALL_SPEED = GPU.small_tile  # of one of a quarter, where it leaves less of itself empty
 THIN, THIN_STAGES = 64, 8  # rows or columns below which memory is what counts, and stages then
 
 
@@ -89,75 +92,117 @@ class Operand:
         return self.itemsize != 2 and not self.along_depth
 
 
-def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
-    """The kernel as stores of a tile's pieces; None where it is no plain contraction."""
-    sink = _split_depth(sink)
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """A product and how a block computes a tile of it."""
+
+    product: Contraction
+    kind: str
+    shape: TileShape
+    a: Operand
+    b: Operand
+
+    @property
+    def down(self) -> int:
+        return -(-self.product.sizes.m // self.shape.rows)
+
+    @property
+    def across(self) -> int:
+        return -(-self.product.sizes.n // self.shape.columns)
+
+    def maps(self) -> tuple[_Map, _Map] | None:
+        """How the copy engine reads both operands, where it can."""
+        if not self.kind.startswith("wgmma"):
+            return None
+        a, b = _map_of(self.a, self.shape.rows), _map_of(self.b, self.shape.columns)
+        return None if a is None or b is None else (a, b)
+
+
+def plan_tile(sink: UOp, machine: GpuMachine) -> TilePlan | str:
+    """The tile of a kernel, or why it has none."""
     found = find_contraction(sink)
-    if found is None or not found.m:
-        return None
-    rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
-    if min(rows, columns) < FEW_ROWS or depth < MIN_DEPTH:
-        return None
-    if rows <= THIN < columns and load_of(found.rows).dtype.itemsize == 2:
+    if found is None:
+        return "it is not one sum of products along the output's last axis"
+    refusal = _size_refusal(found)
+    if refusal:
+        return refusal
+    if found.sizes.m <= THIN < found.sizes.n and load_of(found.rows).dtype.itemsize == 2:
         # A tile has 128 rows and may have fewer columns: let it multiply little that is not there.
-        found = Contraction(
-            found.reduction, found.columns, found.rows, found.n, found.m, found.k
-        )  # fmt: skip
-        rows, columns = columns, rows
-    (end,) = sink.src
-    batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
-    count = prod(map(extent, batch))
-    work = rows * columns * depth
-    if work < MIN_WORK and (work * count < MANY * MIN_WORK or rows * columns < MIN_RESULTS):
-        return None
-    if not _are_plain(found.rows, found.columns):
-        return None
+        found = found.turned()
+    if not _are_plain(*found.operands):
+        return "an operand is not memory that is read without a condition"
     a = contiguous_operand(found.rows, found.m, found.k)
     b = contiguous_operand(found.columns, found.n, found.k)
     if a is None or b is None:
-        return None
+        return "neighbours of an operand are not neighbours in memory"
     kind = kind_of(found, sink, machine)
-    if min(rows, columns) < MIN_SIDE and (kind == "fma" or a.itemsize != 2):
-        return None
     if kind is not None and kind != "fma" and not (_fits_parts(a) and _fits_parts(b)):
         kind = "fma" if kind.endswith("tf32") else None
     if kind is None:
-        return None
+        dtypes = " by ".join([load_of(f).dtype.name for f in found.operands])
+        return f"no tile multiplies {dtypes} in {found.rows.dtype.name} here"
+    if min(found.sizes.m, found.sizes.n) < MIN_SIDE and (kind == "fma" or a.itemsize != 2):
+        return f"{found.sizes.m} rows by {found.sizes.n} columns are few"
+    plan = TilePlan(found, kind, _shape_of(found, kind, (a, b), machine), a, b)
+    if found.sizes.batch > MOST_BATCH and plan.maps() is None:
+        return f"{found.sizes.batch} products are more than a grid has"
+    if any(len(o.depth) > 1 and o.depth[-1][0] % plan.shape.depth for o in (a, b)):
+        return "a step along the sum would not be one piece of memory"
+    return plan
+
+
+def _size_refusal(found: Contraction) -> str:
+    """Why a product is too small for a tile; empty where it is not."""
+    batch, rows, columns, depth = found.sizes
+    if min(rows, columns) < FEW_ROWS or depth < MIN_DEPTH:
+        return f"{rows} rows, {columns} columns and {depth} steps are few"
+    work = rows * columns * depth
+    if work < MIN_WORK and (work * batch < MANY * MIN_WORK or rows * columns < MIN_RESULTS):
+        return f"{work} multiplications are few"
+    return ""
+
+
+def _shape_of(
+    found: Contraction, kind: str, operands: tuple[Operand, Operand], machine: GpuMachine
+) -> TileShape:
+    batch, rows, columns, _ = found.sizes
 
     def tiles(tile_rows: int, tile_columns: int) -> int:
-        return -(-rows // tile_rows) * -(-columns // tile_columns) * count
+        return -(-rows // tile_rows) * -(-columns // tile_columns) * batch
 
-    results, is_turned = rows * columns * count, a.is_turned or b.is_turned
+    results, is_turned = rows * columns * batch, any(o.is_turned for o in operands)
     stages = THIN_STAGES if min(rows, columns) <= THIN else MOST_STAGES
-    shape = choose_shape(kind, is_turned, a.itemsize, results, tiles, machine, stages)
-    across, down = -(-columns // shape.columns), -(-rows // shape.rows)
-    maps = [_map_of(a, shape.rows), _map_of(b, shape.columns)]
-    is_fed = kind.startswith("wgmma") and None not in maps
-    if count > 65535 and not is_fed:
+    itemsize = operands[0].itemsize
+    return choose_shape(kind, is_turned, itemsize, results, tiles, machine, stages)
+
+
+def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | None:
+    """The kernel as stores of a tile's pieces; None where it is no plain contraction."""
+    sink = split_depth(sink)
+    plan = plan_tile(sink, machine)
+    if isinstance(plan, str):
         return None
-    if any(len(o.depth) > 1 and o.depth[-1][0] % shape.depth for o in (a, b)):
-        return None  # a step along k would not be one piece
-    number, which, rounds = special("g0", down * across), special("g2", count), ZERO
-    if is_fed:
-        number, rounds = in_rounds(down * across * count, machine)
-        number, which = mod(number, down * across), idiv(number, down * across)
-    values = unflatten(which, batch)
-    row, column = tile_order(number, down, across)
-    m_start, n_start = mul(row, shape.rows), mul(column, shape.columns)
+    (end,) = sink.src
+    found, shape, a, b = plan.product, plan.shape, plan.a, plan.b
+    count, tiles, maps = found.sizes.batch, plan.down * plan.across, plan.maps()
+    number, which, rounds = special("g0", tiles), special("g2", count), ZERO
+    if maps is not None:
+        number, rounds = in_rounds(tiles * count, machine)
+        number, which = mod(number, tiles), idiv(number, tiles)
+    values = unflatten(which, found.batch)
+    row, column = tile_order(number, plan.down, plan.across)
+    starts = mul(row, shape.rows), mul(column, shape.columns)
     arg: tuple[object, ...] = (
         "tile", shape.kind, shape.rows, shape.columns, shape.depth, shape.stages,
-        rows, columns, depth,
-        a.outer, a.depth, a.wide, b.outer, b.depth, b.wide,
+        *found.sizes[1:], a.outer, a.depth, a.wide, b.outer, b.depth, b.wide,
     )  # fmt: skip
-    sources = [replace_all(o.base, values) for o in (a, b)]
-    sources += [m_start, n_start]
+    sources = [*[replace_all(o.base, values) for o in (a, b)], *starts]
     threads = THREADS
-    if is_fed:
-        described = [(m.offset, m.axes) for m in maps if m]
-        arg = ("tile", f"tma.{kind.partition('.')[2]}", *arg[2:], *described)
+    if maps is not None:
+        described = [(m.offset, m.axes) for m in maps]
+        arg = ("tile", f"tma.{plan.kind.partition('.')[2]}", *arg[2:], *described)
         sources.append(rounds)
-        for found_map, start in zip(maps, (m_start, n_start), strict=True):
-            assert found_map is not None
+        for found_map, start in zip(maps, starts, strict=True):
             sources += [replace_all(p, values) for p in found_map.corner(start)]
         threads += COPYING
     total = dt.int32 if found.reduction.dtype.kind in "iu" else dt.float32
@@ -165,9 +210,9 @@ def optimize_tile(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp | N
     applied += [
         Opt("TILE", found.m[-1].arg.id, shape.rows),
         Opt("TILE", found.n[-1].arg.id, shape.columns),
-        Opt("TC" if kind != "fma" else "STAGE", found.k[-1].arg.id, shape.depth),
+        Opt("TC" if plan.kind != "fma" else "STAGE", found.k[-1].arg.id, shape.depth),
     ]
-    return flat_stores(end, found, tile, shape, (m_start, n_start), values, threads, rounds)
+    return flat_stores(end, found, tile, shape, starts, values, threads, rounds)
 
 
 def flat_stores(
@@ -279,7 +324,7 @@ def tile_order(number: UOp, down: int, across: int) -> tuple[UOp, UOp]:
     return row, idiv(mod(number, band * across), band)
 
 
-def _split_depth(sink: UOp) -> UOp:
+def split_depth(sink: UOp) -> UOp:
     """A reduced axis that was made of two becomes two again, so that all strides are constant."""
     for node in sink.toposort():
         if node.op not in (O.IDIV, O.MOD) or node.src[1].op != O.CONST:
@@ -297,7 +342,7 @@ def _split_depth(sink: UOp) -> UOp:
         value = replace_all(old.src[0], {r: add(mul(outer, part), inner)})
         ranges = [s for o in old.src[1:] for s in ((outer, inner) if o is r else (o,))]
         reduced = make(O.REDUCE, old.dtype, (value, *ranges), old.arg)
-        return _split_depth(replace_all(sink, {old: reduced}))
+        return split_depth(replace_all(sink, {old: reduced}))
     return sink
 
 
@@ -314,16 +359,9 @@ def load_of(factor: UOp) -> UOp:
     if factor.op != O.CAST:
         return factor
     value = factor.src[0]
-    while value.op == O.CAST and _holds(value.dtype, value.src[0].dtype):
+    while value.op == O.CAST and holds(value.dtype, value.src[0].dtype):
         value = value.src[0]
     return value
-
-
-def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether one type has all values of another, which is a byte."""
-    if narrow in FLOAT8:
-        return wide.kind == "f" and wide not in FLOAT8
-    return narrow in BYTES and wide.bits > 8 and (wide.kind == "i" or narrow.kind == wide.kind)
 
 
 def kind_of(found: Contraction, sink: UOp, machine: GpuMachine) -> str | None:
@@ -359,7 +397,7 @@ def _sums_bytes(total: DType, found: Contraction) -> bool:
     bits, wider ones while nothing overflows."""
     if total.kind not in "iu":
         return False
-    is_short = prod(map(extent, found.k)) < MOST_BYTES
+    is_short = found.sizes.k < MOST_BYTES
     return total.bits <= 32 or (total is dt.int64 and is_short)
 
 
@@ -376,7 +414,7 @@ def _is_rounded(value: UOp, sink: UOp) -> bool:
     )
 
 
-def contiguous_operand(factor: UOp, own: list[UOp], k: list[UOp]) -> Operand | None:
+def contiguous_operand(factor: UOp, own: Sequence[UOp], k: Sequence[UOp]) -> Operand | None:
     load = load_of(factor)
     index = load.src[0]
     outer, depth = _axes(index, own), _axes(index, k)
@@ -404,7 +442,7 @@ def _fits_parts(o: Operand) -> bool:
     return o.itemsize == 2 and len(o.outer) == 2 and inner >= width
 
 
-def _axes(index: UOp, ranges: list[UOp]) -> Axes | None:
+def _axes(index: UOp, ranges: Sequence[UOp]) -> Axes | None:
     """Extents and strides, with axes joined that memory holds next to each other."""
     found: list[tuple[int, int]] = []
     for r in ranges:

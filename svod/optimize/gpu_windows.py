@@ -8,6 +8,7 @@ the taps, addresses move and the tests whether a place exists are made anew.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,6 +22,7 @@ from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_threads import special, unflatten
 from svod.optimize.gpu_tile import (
     MIN_SIDE,
+    MOST_BATCH,
     Axes,
     choose_shape,
     flat_stores,
@@ -30,13 +32,14 @@ from svod.optimize.gpu_tile import (
 )
 from svod.optimize.graph import extent, replace_all
 from svod.optimize.opts import Opt
+from svod.schedule.costs_gpu import GPU
 
-MIN_WORK = 1 << 22
+MIN_WORK = GPU.window_tile_work
 STEP = 16  # of the channels
 WIDE = 4  # elements of sixteen bytes
-MOST_APART = 4  # elements between neighbours of a row, of which a part is then read in vain
-LEAST_ROW = 16  # of such neighbours
-MOST_BATCH = 65535
+# elements between neighbours of a row, of which a part is then read in vain
+MOST_APART = GPU.window_apart
+LEAST_ROW = GPU.window_row  # of such neighbours
 
 # What must hold of a row or column: the number of its own axis, or -1; what is added per step of
 # each loop; the least sum and how many there are from it on.
@@ -65,7 +68,7 @@ def optimize_windows(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp 
     kind = kind_of(found, sink, machine) if found is not None and found.m else None
     if found is None or kind is None or load_of(found.rows).dtype is not dt.float32:
         return None
-    rows, columns, depth = (prod(map(extent, axes)) for axes in (found.m, found.n, found.k))
+    _, rows, columns, depth = found.sizes
     (end,) = sink.src
     batch = [r for r in end.src[1:] if r not in (*found.m, *found.n)]
     count = prod(map(extent, batch))
@@ -105,7 +108,9 @@ def optimize_windows(sink: UOp, machine: GpuMachine, applied: list[Opt]) -> UOp 
     return flat_stores(end, found, tile, shape, starts, values)
 
 
-def _sides(found: Contraction) -> tuple[tuple[UOp, list[UOp]], tuple[UOp, list[UOp]]]:
+def _sides(
+    found: Contraction,
+) -> tuple[tuple[UOp, tuple[UOp, ...]], tuple[UOp, tuple[UOp, ...]]]:
     return (found.rows, found.m), (found.columns, found.n)
 
 
@@ -129,7 +134,7 @@ def _order(found: Contraction) -> list[UOp] | None:
     return [*[r for r in found.k if r is not best], best]
 
 
-def _operand(factor: UOp, own: list[UOp], order: list[UOp]) -> _Windows | None:
+def _operand(factor: UOp, own: Sequence[UOp], order: list[UOp]) -> _Windows | None:
     """What a thread must know of one factor; None where neighbours are nowhere near."""
     index = load_of(factor).src[0]
     terms, constant = terms_of(index.src[1])
@@ -151,7 +156,7 @@ def _operand(factor: UOp, own: list[UOp], order: list[UOp]) -> _Windows | None:
 
 
 def _gates(
-    index: UOp, own: list[UOp], order: list[UOp]
+    index: UOp, own: Sequence[UOp], order: list[UOp]
 ) -> tuple[tuple[Gate, ...], tuple[UOp, ...]] | None:
     """The tests of an access, and what other axes add to their sums."""
     bounds = bounds_of(index.src[2]) if len(index.src) > 2 else {}

@@ -17,39 +17,61 @@ from svod.optimize.apart import steps_stay_apart
 from svod.optimize.band_choice import choose_bands
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
-from svod.optimize.graph import evaluations, extent, renumber, stride
-from svod.optimize.machine import MAX_STEP, MIN_RUN, Machine
+from svod.optimize.graph import evaluations, extent, stride
+from svod.optimize.lane_steps import MAX_STEP, MIN_RUN
+from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
+from svod.optimize.outside import members
 from svod.optimize.rows import keep_rows
 from svod.optimize.stacks import stacked_axes
 from svod.optimize.windows import choose_window
+from svod.schedule.costs_cpu import CPU
 
 LANE_FACTORS = (16, 8, 4, 2, 1)
-CROSSED = 16  # elements, and lanes: the block that is transposed in registers
-CROSSED_BLOCKS = 8  # along a row that is read across, where rows do not stay in cache
-THREAD_WORK = 300_000.0  # element operations below which one core does it: about ten microseconds
-EVEN_ENOUGH = 1.03  # an outer loop is split rather than an inner one for this much more work
-PACK_WORK = 4.0  # of one element, in multiply-adds
-FINISH_BYTES = 128 << 10  # of sums that wait in scratch memory
-UNROLL_LIMIT = 4
-MAX_ACCUMULATORS = 24  # of 32 registers: the rest holds operands
-ONE_STREAM = 128  # steps of a sum from which one row at a time keeps memory busy
+CROSSED = CPU.crossed_block  # elements, and lanes: the block that is transposed in registers
+# along a row that is read across, where rows do not stay in cache
+CROSSED_BLOCKS = CPU.crossed_blocks
+# element operations below which one core does it: about ten microseconds
+THREAD_WORK = CPU.thread_work
+# an outer loop is split rather than an inner one for this much more work
+EVEN_ENOUGH = CPU.even_enough
+MAYBE_SHORT = 1.5  # times the work, where a loop may have too few steps to be shared
+PACK_WORK = CPU.pack  # of one element, in multiply-adds
+FINISH_BYTES = CPU.finish_bytes  # of sums that wait in scratch memory
+UNROLL_LIMIT = CPU.unroll
+MAX_ACCUMULATORS = CPU.accumulators  # of 32 registers: the rest holds operands
+ONE_STREAM = CPU.stream_steps  # steps of a sum from which one row at a time keeps memory busy
 LONG_SUM = 1 << 15  # steps of a sum from which its parts are at least so many on every machine:
 LEAST_PARTS = 16  # rounding grows with the length of the parts
-TILE_REUSE = 8  # multiply-adds that a register tile makes of one operand, at most
-HEAVY_BODY = 40  # operations per element beyond which one vector register per value is enough
+TILE_REUSE = CPU.tile_reuse  # multiply-adds that a register tile makes of one operand, at most
+# operations per element beyond which one vector register per value is enough
+HEAVY_BODY = CPU.heavy_body
 
 
 def optimize(sink: UOp, machine: Machine) -> tuple[UOp, tuple[Opt, ...]]:
     """Choose and apply opts."""
-    nest = Nest(merge_adjacent(sink), machine)
+    merged = merge_adjacent(sink)
+    nest = Nest(merged, machine)
     if machine.vector_bytes and len(sink.src) == 1:
-        if staged := _staged(nest.sink, machine):
-            nest.apply(*staged)
-        elif not choose_bands(nest):
+        nest = _contracted(merged, machine) or nest
+        if not nest.opts:
             choose_plain(nest)
     choose_threads(nest)
-    return renumber(nest.sink), tuple(nest.opts)
+    return nest.finished(), tuple(nest.opts)
+
+
+def _contracted(sink: UOp, machine: Machine) -> Nest | None:
+    """A contraction with packed operands, or one of another one, perhaps with loops of a run-time
+    size around it; None for other kernels."""
+    for outer in members(sink):
+        nest = Nest(sink, machine)
+        nest.apply(*[Opt("OUTER", r.arg.id) for r in outer])
+        if staged := _staged(nest.sink, machine):
+            nest.apply(*staged)
+            return nest
+        if choose_bands(nest):
+            return nest
+    return None
 
 
 def _staged(sink: UOp, machine: Machine) -> list[Opt]:
@@ -474,7 +496,7 @@ def choose_threads(nest: Nest) -> None:
     for end in sink.src:
         if end.src[0].arg == "ordered":
             shared = [r for r in shared if steps_stay_apart(end.src[0], r)]
-    shared.sort(key=lambda r: -sum([r in e.src[1:] for e in sink.src]))
+    shared.sort(key=lambda r: (-sum([r in e.src[1:] for e in sink.src]), _run_time_extent(r)))
     if not shared:
         return
     works = {n: _work_of(n) for n in nodes if n.op == O.END}
@@ -482,6 +504,11 @@ def choose_threads(nest: Nest) -> None:
     least = min(times.values()) * EVEN_ENOUGH
     best = next(r for r in shared if times[r] <= least)
     nest.apply(Opt("THREAD", loops.index(best), cores))
+
+
+def _run_time_extent(r: UOp) -> int:
+    """Loops of a run-time size come last, the longest of them first: batches are often of one."""
+    return 0 if r.src[0].op == O.CONST else -extent(r) + (1 << 62)
 
 
 def _threaded_work(sink: UOp, r: UOp, cores: int, works: dict[UOp, float]) -> float:
@@ -492,7 +519,8 @@ def _threaded_work(sink: UOp, r: UOp, cores: int, works: dict[UOp, float]) -> fl
     split = sum([works[e] for e in sink.src if r in e.src[1:]]) / extent(r)
     apart = sum([works[e] for e in sink.src if r not in e.src[1:]])
     again = sum([work for n, work in works.items() if n not in sink.src and r not in n.ranges])
-    return max(split * part, split * last + apart) + PACK_WORK * again
+    work = max(split * part, split * last + apart)
+    return (work if r.src[0].op == O.CONST else work * MAYBE_SHORT) + PACK_WORK * again
 
 
 def _work_of(end: UOp) -> float:

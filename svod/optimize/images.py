@@ -7,6 +7,7 @@ step of the window, without a condition, and no step is stored twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -57,7 +58,7 @@ class _Axis:
 class Image:
     """A row operand as an image: where its places lie, and what is there."""
 
-    def __init__(self, operand: UOp, rows: list[UOp], depth: list[UOp]) -> None:
+    def __init__(self, operand: UOp, rows: Sequence[UOp], depth: Sequence[UOp]) -> None:
         self.operand = operand
         self.axes = _axes(operand, rows, depth)
         steps = [a.steps for a in self.axes]
@@ -84,7 +85,7 @@ class Image:
         return None if any(r in value.ranges for r in gone) else value
 
 
-def _axes(operand: UOp, rows: list[UOp], depth: list[UOp]) -> list[_Axis]:
+def _axes(operand: UOp, rows: Sequence[UOp], depth: Sequence[UOp]) -> list[_Axis]:
     """Row axes, each with the reduced axis that goes on where the rows do, from the first one that
     has such a window on: outside of it, every step has an image of its own."""
     pairs: dict[tuple[UOp, UOp], _Axis] = {}
@@ -104,7 +105,7 @@ def _axes(operand: UOp, rows: list[UOp], depth: list[UOp]) -> list[_Axis]:
     return [found.get(r, _Axis(r)) for r in rows[first:]]
 
 
-def find_image(operand: UOp, rows: list[UOp], depth: list[UOp]) -> Image | None:
+def find_image(operand: UOp, rows: Sequence[UOp], depth: Sequence[UOp]) -> Image | None:
     """The image that some rows read through a window, if they do."""
     if any(r.src[0].op != O.CONST for r in operand.ranges):
         return None

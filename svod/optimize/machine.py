@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Loads that jump from lane to lane become vector loads and shuffles (svod.codegen.strided) ..
-MAX_STEP = 4  # .. up to this many elements from lane to lane: as many vectors are read for one
-MIN_RUN = 4  # .. or with this many copies side by side: a block, transposed in registers
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:

@@ -45,7 +45,16 @@ _STAGED = ("TILE", "STAGE", "WINDOW")
 
 def neighbours(kernel: UOp, opts: Sequence[Opt], machine: Machine) -> list[list[Opt]]:
     """Lists one choice away from ``opts``, each once, the most promising first."""
-    base = merge_adjacent(kernel)
+    ahead = [o for o in opts if o.name == "OUTER"]
+    if ahead:
+        nest = Nest(merge_adjacent(kernel), machine)
+        nest.apply(*ahead)
+        inner = [o for o in opts if o.name != "OUTER"]
+        return [[*ahead, *each] for each in _inner_neighbours(nest.sink, inner, machine)]
+    return _inner_neighbours(merge_adjacent(kernel), opts, machine)
+
+
+def _inner_neighbours(base: UOp, opts: Sequence[Opt], machine: Machine) -> list[list[Opt]]:
     found: dict[tuple[Opt, ...], None] = {}
     for body in _bodies(base, opts, machine):
         nest = _applied(base, body, machine)
@@ -237,7 +246,7 @@ def _windows(base: UOp, machine: Machine) -> Iterator[list[Opt]]:
                 ]
 
 
-def _parts(depth: list[UOp], body: list[Opt]) -> Iterator[list[Opt]]:
+def _parts(depth: Sequence[UOp], body: list[Opt]) -> Iterator[list[Opt]]:
     """The depth in parts, where it is not."""
     words = [o for o in body if o.name == "DOT"]
     if any(o.name == "DEPTH" for o in body):

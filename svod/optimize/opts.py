@@ -6,8 +6,10 @@ loops. Sizes that do not divide are peeled: the rest gets a smaller tile, or mas
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from svod.base.errors import ArgumentError
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
@@ -30,6 +32,7 @@ from svod.ir.symbolic import (
 )
 from svod.optimize.graph import extent, new_range, replace_all
 
+REST = 4  # copies of what a tile leaves of a run-time size
 Piece = tuple[UOp, tuple[UOp, ...], UOp]  # value of the split range, its new ranges, gate
 
 
@@ -43,6 +46,18 @@ class Opt:
 
     def __str__(self) -> str:
         return f"{self.name}(axis={self.axis}, amount={self.amount})"
+
+
+_WRITTEN = re.compile(r"([A-Z]+)\(axis=(-?\d+), amount=(-?\d+)\)")
+
+
+def read_opts(text: str) -> tuple[Opt, ...]:
+    """The opts of a text such as `explain` prints: ``LANE(axis=0, amount=8), THREAD(..)``."""
+    found = [_WRITTEN.fullmatch(part) for part in re.split(r", (?=[A-Z])", text) if text]
+    opts = [Opt(m[1], int(m[2]), int(m[3])) for m in found if m is not None]
+    if len(opts) != len(found):
+        raise ArgumentError(f"{text!r} is no list of opts such as LANE(axis=0, amount=8)")
+    return tuple(opts)
 
 
 def merge(order: list[UOp], a: UOp, b: UOp) -> UOp | None:
@@ -135,7 +150,7 @@ def split(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> UOp:
 
 
 def _run_time_pieces(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> list[Piece]:
-    """Whole tiles, then the rest of a run-time size: masked lanes, or one at a time."""
+    """Whole tiles, then the rest of a run-time size: masked lanes, or a few and one at a time."""
     size = r.src[0]
     whole, rest = idiv(size, factor), mod(size, factor)
     fresh = new_range(sink, 1, kind).arg.id
@@ -149,9 +164,14 @@ def _run_time_pieces(sink: UOp, r: UOp, factor: int, kind: AxisKind) -> list[Pie
         once = make(O.RANGE, dt.index, (any_left,), RangeArg(fresh + 3, r.arg.kind))
         place = add(add(start, once), lane)
         pieces.append((place, (once, lane), lt(lane, rest)))
-    else:
-        one = make(O.RANGE, dt.index, (rest,), RangeArg(fresh + 2, r.arg.kind))
-        pieces.append((add(start, one), (one,), TRUE))
+        return pieces
+    if kind is AxisKind.UPCAST and factor >= 2 * REST:  # most of the rest together as well
+        few = make(O.RANGE, dt.index, (num(REST),), RangeArg(fresh + 4, kind))
+        again = make(O.RANGE, dt.index, (idiv(rest, REST),), RangeArg(fresh + 3, r.arg.kind))
+        pieces.append((add(add(start, mul(again, REST)), few), (again, few), TRUE))
+        start, rest = add(start, mul(idiv(rest, REST), REST)), mod(rest, REST)
+    one = make(O.RANGE, dt.index, (rest,), RangeArg(fresh + 2, r.arg.kind))
+    pieces.append((add(start, one), (one,), TRUE))
     return pieces
 
 

@@ -17,10 +17,12 @@ from svod.ir.args import LocalArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import add, sub
 from svod.optimize.graph import extent, replace_all
+from svod.schedule.costs_cpu import CPU
 
-ROW_LIMIT = 256 << 10  # bytes of a row that is kept: it must stay in the second cache
-PLACED_LIMIT = 1 << 20  # of a row that is kept where the result goes, which is written anyway
-SHORT_ROW = 8  # elements; shorter rows are written out and need no memory
+ROW_LIMIT = CPU.kept_row  # bytes of a row that is kept: it must stay in the second cache
+# of a row that is kept where the result goes, which is written anyway
+PLACED_LIMIT = CPU.placed_row
+SHORT_ROW = CPU.short_row  # elements; shorter rows are written out and need no memory
 
 
 def keep_rows(sink: UOp) -> UOp:

@@ -18,9 +18,10 @@ from svod.ir.symbolic import TRUE, ZERO, add, idiv, lt, mod, mul, num
 from svod.optimize.contraction import STRIP_LIMIT
 from svod.optimize.dots import guarded, is_offset, whole_reads
 from svod.optimize.graph import elements_of, extent, replace_all, stride
+from svod.schedule.costs_cpu import CPU
 
-LINE_BYTES = 64
-PAGE_BYTES = 4096  # rows at such a distance would meet in the same few places of a cache
+LINE_BYTES = CPU.line
+PAGE_BYTES = CPU.page  # rows at such a distance would meet in the same few places of a cache
 LANE_BYTES = 64
 FIRST_LOCAL = 16  # number of the first scratch memory of a strip
 

@@ -32,10 +32,11 @@ from svod.optimize.dots import guarded, is_offset
 from svod.optimize.graph import extent, replace_all, stride
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt, replace_by_pieces
+from svod.schedule.costs_cpu import CPU
 
 MAX_WINDOW = 16  # steps along a line, and lines
 LANES = 64  # of packing
-LEAST_USED = 0.9  # of the columns along packed lines are no borders
+LEAST_USED = CPU.used_columns  # of the columns along packed lines are no borders
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def choose_window(sink: UOp, machine: Machine) -> list[Opt]:
     itemsize = max(4, found.columns.dtype.itemsize)
     width = machine.lanes(itemsize)
     count = row_count(found)
-    if count < MIN_ROWS or prod(map(extent, found.k)) < MIN_DEPTH or window.pitch() < width:
+    if count < MIN_ROWS or found.sizes.k < MIN_DEPTH or window.pitch() < width:
         return []
     positions = window.positions()
     vectors, rows = tile_of(positions, count, machine, width)

@@ -7,20 +7,19 @@ is no entry. What a search needs is loaded only where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from svod.base.errors import VerifyError
 from svod.base.hashing import digest
 from svod.base.knobs import knobs
 from svod.base.log import debug
+from svod.codegen.choice import Chosen, explicit_loops, heuristic_loops
+from svod.codegen.targets.cpu import plain_loops
 from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.runtime.config import OptimizerConfig, Strategy
-from svod.runtime.plainer import may_fall_back, plainer_loops, reason_of
 from svod.schedule.sorts import is_sort
 
 if TYPE_CHECKING:
@@ -28,18 +27,7 @@ if TYPE_CHECKING:
     from svod.optimize.beam import BeamConfig
 
 Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
-T = TypeVar("T")
-PLAINER = "plainer: "  # how the choice of plainer loops is named, before the reason
 DEFAULT_WIDTH = 4  # of a search that was asked for without a width
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The loops of a kernel, the opts that made them, and whose choice they are."""
-
-    loops: UOp
-    opts: tuple[Opt, ...]
-    by: str  # "given", "tuned", "heuristics", "nobody"; "plainer: " and why the others failed
 
 
 def chosen_loops(
@@ -57,7 +45,7 @@ def chosen_loops(
 
 def known_loops(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen:
     """The loops of a body, without a search where there has been none yet."""
-    return _without_search(body, machine, config) or _heuristic(body, machine)
+    return _without_search(body, machine, config) or heuristic_loops(body, machine)
 
 
 def search_width(config: OptimizerConfig) -> int:
@@ -72,24 +60,6 @@ def search_limits(config: OptimizerConfig) -> BeamConfig:
     return BeamConfig.from_environment(search_width(config), config.seconds)
 
 
-def plain_loops(body: UOp, machine: Machine) -> UOp:
-    """The kernel as loops, before any opt: what opts are applied to."""
-    from svod.codegen.pipeline import PASSES, Choices, run_passes
-
-    return run_passes(PASSES[:1], body, Choices(machine))
-
-
-def explicit_loops(body: UOp, opts: Sequence[Opt], machine: Machine) -> UOp:
-    """The loops a user's own list makes."""
-    from svod.codegen.naming import kernel_name
-    from svod.optimize.actions import OptimizeError, apply_opts
-
-    try:
-        return apply_opts(plain_loops(body, machine), opts, machine)
-    except OptimizeError as problem:
-        raise OptimizeError(f"kernel {kernel_name(body)}: {problem}") from None
-
-
 def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> Chosen | None:
     """The loops the tuned store knows for a kernel, from a search at least this wide."""
     if not knobs.tuned:
@@ -102,7 +72,7 @@ def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> Chosen | None:
     if entry is None or entry.width < width:
         return None
     if entry.is_heuristic:
-        return _heuristic(body, machine)
+        return heuristic_loops(body, machine)
     try:
         return Chosen(explicit_loops(body, entry.opts, machine), entry.opts, "tuned")
     except OptimizeError as problem:
@@ -127,7 +97,7 @@ def _tuning_identity(machine: Machine, wanted: Target) -> str:
 def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen | None:
     """The loops of a body; None where they have to be searched for."""
     if is_sort(body):
-        return _heuristic(body, machine)
+        return heuristic_loops(body, machine)
     opts = _given(body, config)
     if opts is not None:
         return Chosen(explicit_loops(body, opts, machine), tuple(opts), "given")
@@ -135,7 +105,7 @@ def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> Cho
         return Chosen(plain_loops(body, machine), (), "nobody")
     if config.strategy is Strategy.BEAM:
         return tuned_loops(body, machine, search_width(config))
-    return tuned_loops(body, machine) or _heuristic(body, machine)
+    return tuned_loops(body, machine) or heuristic_loops(body, machine)
 
 
 def _given(body: UOp, config: OptimizerConfig) -> Sequence[Opt] | None:
@@ -144,47 +114,6 @@ def _given(body: UOp, config: OptimizerConfig) -> Sequence[Opt] | None:
     from svod.codegen.naming import kernel_name
 
     return config.opts.get(kernel_name(body))
-
-
-def _heuristic(body: UOp, machine: Machine) -> Chosen:
-    from svod.codegen.pipeline import optimized
-
-    try:
-        return Chosen(*optimized(body, machine), "heuristics")
-    except Exception as problem:
-        if isinstance(problem, VerifyError | MemoryError):
-            raise
-        from svod.codegen.naming import kernel_name
-        from svod.optimize.actions import OptimizeError
-
-        reason = f"the heuristics failed for {kernel_name(body)}: {reason_of(problem)}"
-        failure = OptimizeError(reason)
-        if not may_fall_back(problem):
-            raise failure from problem
-        return next(plainer(body, machine, failure))
-
-
-def plainer(body: UOp, machine: Machine, problem: Exception) -> Iterator[Chosen]:
-    """Ever plainer loops of a body whose chosen ones failed with a problem."""
-    for loops, opts in plainer_loops(body, machine):
-        yield Chosen(loops, opts, f"{PLAINER}{reason_of(problem)}")
-
-
-def compilable(body: UOp, chosen: Chosen, machine: Machine, attempt: Callable[[Chosen], T]) -> T:
-    """What an attempt makes of the chosen loops, or of the first plainer ones it can."""
-    try:
-        return attempt(chosen)
-    except Exception as problem:
-        if chosen.by in ("given", "nobody") or not may_fall_back(problem):
-            raise
-        first = problem
-    for found in plainer(body, machine, first):
-        try:
-            return attempt(found)
-        except Exception as problem:
-            if not may_fall_back(problem):
-                raise
-    raise first
 
 
 def _known(found: Chosen | None) -> Chosen:

@@ -17,13 +17,20 @@ from itertools import count
 from time import perf_counter_ns
 from typing import TypeVar
 
-from svod.base.errors import ExecutionError, IndexRangeError, SvodError, UnsupportedError
+from svod.base.errors import (
+    ExecutionError,
+    IndexRangeError,
+    LinAlgError,
+    SvodError,
+    UnsupportedError,
+)
 from svod.base.threads import thread_budget
 from svod.device.buffer import Buffer
 from svod.device.launch import LaunchDims, resolve_launch_dims
 from svod.device.names import HOST_KINDS, base_key
+from svod.ir.capabilities import capabilities_of
 from svod.runtime.custom import run_custom_function
-from svod.runtime.failures import OpError, RunErrors, with_line
+from svod.runtime.failures import OpError, RunErrors, line_text, with_line
 from svod.runtime.ops import (
     PreparedBufferView,
     PreparedCopy,
@@ -169,7 +176,7 @@ def missing_values(kernel: PreparedKernel) -> OpError:
 
 def uses_cpu_threading(kernel: PreparedKernel) -> bool:
     """Whether the kernel spreads itself over the cores of the host."""
-    return base_key(kernel.device) == "CPU" and launch_dims(kernel).global_size[0] > 1
+    return capabilities_of(kernel.device).runs_on_cores and launch_dims(kernel).global_size[0] > 1
 
 
 def run_kernel(kernel: PreparedKernel) -> None:
@@ -249,11 +256,12 @@ def run_custom(
         run_custom_function(custom.kind, custom.attrs, chosen, custom_values(custom, variables))
     except UnsupportedError:
         raise  # callers match on its kind
-    except IndexRangeError as error:
+    except (IndexRangeError, LinAlgError) as error:
         raise with_line(error, custom.origin) from None
     except Exception as error:
         raise OpError(
-            f"Custom function op {custom.id} ({custom.kind}) failed: {error}",
+            f"Custom function op {custom.id} ({custom.kind}) failed: {error}"
+            f"{line_text(custom.origin)}",
             custom.id,
             custom.kind,
         ) from error

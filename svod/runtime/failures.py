@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from svod.base.errors import ExecutionError, IndexRangeError
+from typing import TypeVar
+
+from svod.base.errors import ExecutionError, SvodError
+
+E = TypeVar("E", bound=SvodError)
 
 
 class OpError(ExecutionError):
@@ -20,9 +24,11 @@ class RunErrors(ExceptionGroup[Exception], ExecutionError):
     """Several kernels that ran side by side failed; `exceptions` holds all of the errors."""
 
 
-def with_line(error: IndexRangeError, line: tuple[str, int] | None) -> IndexRangeError:
+def with_line(error: E, line: tuple[str, int] | None) -> E:
     """The error with the line of the user's code that it belongs to, where that is known."""
-    if line is None:
-        return error
-    file, number = line
-    return IndexRangeError(f"{error} ({file}, line {number})")
+    return error if line is None else type(error)(f"{error}{line_text(line)}")
+
+
+def line_text(line: tuple[str, int] | None) -> str:
+    """Where in the user's code something belongs, for the end of a message."""
+    return "" if line is None else f" ({line[0]}, line {line[1]})"

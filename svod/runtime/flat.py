@@ -16,6 +16,7 @@ from svod.base.errors import SvodError
 from svod.device.buffer import Buffer
 from svod.device.names import HOST_KINDS, base_key
 from svod.ir import ops as O
+from svod.ir.capabilities import capabilities_of
 from svod.ir.guards import CHECK
 from svod.runtime.custom import CustomFunction, custom_function
 from svod.runtime.executor import check_view, custom_values, launch_dims, run_custom, run_op
@@ -223,7 +224,7 @@ def _on_gpu(
     groups: Sequence[Sequence[int]], buffers: Sequence[Buffer],
 ) -> FlatPlan | None:  # fmt: skip
     """The graph of a plan with GPU kernels."""
-    if not any(base_key(kernel.device) == "CUDA" for kernel in kernels):
+    if not any(capabilities_of(kernel.device).launches_graphs for kernel in kernels):
         return None
     from svod.runtime.cuda_graph import cuda_plan
 
@@ -255,7 +256,7 @@ def _add(flat: FlatPlan, op: PreparedOp, index: int, buffers: Sequence[Buffer], 
 
 def _is_native(kernel: PreparedKernel) -> bool:
     """Whether the kernel can be a record with its present values."""
-    if not kernel.kernel.address or base_key(kernel.device) != "CPU":
+    if not kernel.kernel.address or not capabilities_of(kernel.device).runs_on_cores:
         return False
     try:
         launch_dims(kernel)

@@ -14,22 +14,24 @@ from math import prod
 from typing import TypeAlias
 
 from svod.base.knobs import knobs
+from svod.codegen.targets.cpu import plain_loops
 from svod.device.buffer import Buffer
-from svod.device.names import DISK_PREFIX, base_key
+from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, ParamArg, RangeArg
+from svod.ir.capabilities import capabilities_of
 from svod.ir.evaluate import evaluate
-from svod.ir.node import UOp, is_symbolic, make, substitute
+from svod.ir.node import UOp, is_symbolic, largest, make, substitute
 from svod.ir.symbolic import TRUE, num
 from svod.optimize.machine import Machine
 from svod.optimize.panels import panel_columns, reads_panels
 from svod.runtime.caches import optimizer_machine
-from svod.runtime.chosen import plain_loops
 from svod.runtime.config import PrepareConfig, Strategy
 from svod.runtime.effects import effect_of
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult, create_schedule, device_of
+from svod.schedule.sizes import map_nodes, replace_in_size
 from svod.schedule.views import source_indices
 
 COMPILE_BYTES = 32 << 20  # packed in one way, from which compiling that way is quicker than NumPy
@@ -136,7 +138,7 @@ def _pack(
     lists: dict[int, tuple[list[Buffer], list[int]]] = {}
     for item in schedule.items:
         slots = frozenset([i for i, node in enumerate(item.buffer_ids) if node in frozen])
-        if not slots or base_key(device_of(item.buffers)) != "CPU":
+        if not slots or not capabilities_of(device_of(item.buffers)).packs_operands:
             continue
         key = item.body, slots
         if key not in known:
@@ -206,7 +208,7 @@ def _packed_by_numpy(place: _Place) -> Buffer:
 def find_packing(item: ScheduleItem, slots: Collection[int]) -> Packing | None:
     """The packing of the frozen matrix a kernel multiplies by, where there is one."""
     body = item.body
-    if effect_of(body).op != O.SINK or item.variables:
+    if effect_of(body).op != O.SINK:
         return None
     machine = optimizer_machine(device_of(item.buffers))
     if not isinstance(machine, Machine):
@@ -246,10 +248,10 @@ def _operand(body: UOp, slot: int) -> _Operand | None:
 def _moving_axes(node: UOp, slot: int) -> list[int] | None:
     """The axes along which a view of an argument changes; None where it is no such view."""
     shape = node.shape
-    if is_symbolic(shape):
-        return None
     loops = [
-        make(O.RANGE, dt.index, (num(n),), RangeArg(axis, AxisKind.LOOP))
+        make(
+            O.RANGE, dt.index, (n if isinstance(n, UOp) else num(n),), RangeArg(axis, AxisKind.LOOP)
+        )
         for axis, n in enumerate(shape)
     ]
     indices = tuple(loops)
@@ -261,7 +263,8 @@ def _moving_axes(node: UOp, slot: int) -> list[int] | None:
     if node.op != O.PARAM or node.arg.slot != slot:
         return None
     used = frozenset().union(*[i.ranges for i in indices])
-    return [axis for axis, r in enumerate(loops) if r in used and shape[axis] > 1]
+    moving = [axis for axis, r in enumerate(loops) if r in used and largest(shape[axis]) > 1]
+    return None if is_symbolic(tuple([shape[axis] for axis in moving])) else moving
 
 
 def _reads_apart(body: UOp, view: UOp, slot: int) -> bool:
@@ -285,7 +288,9 @@ def _packing(body: UOp, operand: _Operand, slot: int, tile: int) -> Packing:
     depth = prod([shape[a] for a in operand.depth])
     panels = -(-width // tile)
     # The matrix alone, columns first, cut in panels; within a panel the depth comes first.
-    part = B.shrink(view, tuple([(0, n if a in order else 1) for a, n in enumerate(shape)]))
+    part = B.shrink(
+        _at_largest(view), tuple([(0, n if a in order else 1) for a, n in enumerate(shape)])
+    )
     matrix = B.reshape(B.permute(part, (*rest, *order)), (width, depth))
     padded = B.pad(matrix, ((0, panels * tile - width), (0, 0)))
     cut = B.permute(B.reshape(padded, (panels, tile, depth)), (0, 2, 1))
@@ -304,3 +309,15 @@ def _packing(body: UOp, operand: _Operand, slot: int, tile: int) -> Packing:
     back = B.permute(back, tuple([places.index(a) for a in range(len(shape))]))
     (packed,) = substitute((body,), {view: B.expand(back, shape)})
     return Packing(slot, packed, pack, size)
+
+
+def _at_largest(view: UOp) -> UOp:
+    """A view of an argument, with the run-time sizes it is repeated to at their largest."""
+    if view.op not in O.MOVEMENT:
+        return view
+    return make(view.op, view.dtype, (_at_largest(view.src[0]),), map_nodes(view.arg, _largest))
+
+
+def _largest(size: UOp) -> int | UOp:
+    free = {n: num(n.arg.hi) for n in size.toposort() if n.op == O.DEFINE_VAR}
+    return replace_in_size(size, free)

@@ -21,7 +21,8 @@ from svod.base.errors import DeviceError
 from svod.base.hashing import digest
 from svod.base.log import debug
 from svod.base.timing import span
-from svod.codegen.gpu import generate_gpu
+from svod.codegen.pipeline import generate
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.cpu.compiler import object_store
 from svod.device.cuda.compiler import CudaCompiler, CudaRenderer, compiled_spec, spec_of
 from svod.device.cuda.driver import Context, context
@@ -115,7 +116,7 @@ class GpuSearch:
         """The machine with the amounts of the fastest form."""
         codes: dict[UOp, tuple[GpuMachine, ProgramSpec]] = {}
         for variant in (self.machine, *self.machine.variants()):
-            code = generate_gpu(self.body, variant)
+            code = generate(self.body, cuda_target(variant))
             if code.kernel not in codes:
                 codes[code.kernel] = (variant, spec_of(code))
         if len(codes) == 1:

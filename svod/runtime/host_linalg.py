@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from svod.base.errors import ExecutionError
+from svod.base.errors import LinAlgError
 from svod.device.buffer import Buffer
 
 PREFIX: Final = "linalg."
@@ -197,7 +197,7 @@ def compute(name: str, arrays: Sequence[Array], options: tuple[object, ...]) -> 
             found = _FUNCTIONS[name](*arrays, *options)
     except np.linalg.LinAlgError as error:
         shapes = " and ".join([str(a.shape) for a in arrays])
-        raise ExecutionError(f"{name} of shape {shapes}: {error}") from None
+        raise LinAlgError(f"{name} of shape {shapes}: {error}") from None
     dtype = arrays[0].dtype
     return np.concatenate([np.asarray(f, dtype).reshape(-1) for f in found])
 

@@ -29,7 +29,8 @@ from svod.device.launch import evaluate
 from svod.dtype.convert import to_numpy
 from svod.dtype.types import COMPLEX_OF, DType
 from svod.ir import ops as O
-from svod.ir.node import UOp, substitute
+from svod.ir.node import UOp, stored_shape, substitute
+from svod.ir.symbolic import size_text
 from svod.runtime.executor import memory_range
 from svod.runtime.ops import (
     PreparedBufferView,
@@ -104,6 +105,17 @@ class Port:
             evaluate(size, values) if isinstance(size, UOp) else size for size in self.shape
         )
 
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape its memory is laid out for: run-time sizes at their largest."""
+        return stored_shape(self.shape)
+
+    def is_prefix(self, shape: Sequence[int]) -> bool:
+        """Whether what a run uses of the memory lies in one piece at its beginning."""
+        pairs = list(zip(shape, self.stored_shape, strict=True))
+        first = next((i for i, (_, most) in enumerate(pairs) if most != 1), len(pairs))
+        return all(size == most for size, most in pairs[first + 1 :])
+
     def infer(self, shape: Sequence[int]) -> dict[str, int]:
         """Values of the variables that are whole axes of this port, read off an array's shape."""
         if len(shape) != len(self.shape):
@@ -128,7 +140,7 @@ class Port:
     def text(self) -> str:
         """The printed form, such as `f32[n,512]`."""
         shape = self.shape[:-1] if self.is_complex else self.shape
-        sizes = [size if isinstance(size, int) else _name(size) for size in shape]
+        sizes = [size_text(size).replace(" ", "") for size in shape]
         kind = COMPLEX_OF[self.dtype] if self.is_complex else self.dtype
         return f"{kind!r}[{','.join(map(str, sizes))}]"
 
@@ -313,9 +325,3 @@ def _unbound(shape: Shape) -> Shape:
 def _without_binds(size: UOp) -> UOp:
     binds = {node: node.src[0] for node in size.toposort() if node.op == O.BIND}
     return substitute((size,), binds)[0]
-
-
-def _name(size: UOp) -> str:
-    while size.op == O.CAST:
-        size = size.src[0]
-    return size.arg.name if size.op == O.DEFINE_VAR else repr(size)

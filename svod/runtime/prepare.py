@@ -262,6 +262,8 @@ class _Build:
         builder.set_output_buffers(outputs)
         for node, (name, shape) in names.inputs.items():
             if names.is_whole and node not in self.places:  # simplification left no reader
+                if node not in schedule.inputs:  # nor did the schedule: a product over no terms
+                    continue
                 self._place(node, schedule.inputs[node])
             if node in self.places:
                 builder.name_input(name, self.places[node], shape, name in names.complex)

@@ -11,8 +11,8 @@ The argument is ProgramMetadata: the name, and what the kernel does not say by i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 from svod.base.errors import (
     CompileError,
@@ -22,7 +22,10 @@ from svod.base.errors import (
     SvodError,
 )
 from svod.base.hashing import digest
-from svod.codegen.linearize import Loop
+from svod.codegen.compile import brief
+from svod.codegen.linearize import flat
+from svod.codegen.pipeline import generate_from
+from svod.codegen.target import KernelCode, Target
 from svod.device.device import Device, Program
 from svod.device.spec import (
     DEFAULT_NAME,
@@ -32,7 +35,7 @@ from svod.device.spec import (
 )
 from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.node import UOp, make, substitute
+from svod.ir.node import UOp, make
 
 
 class ProgramStage(IntEnum):
@@ -140,30 +143,6 @@ def load_error(device: Device, name: str, problem: Exception) -> CreateProgramEr
     return CreateProgramError(f"{device.name} could not load {name!r}: {brief(problem)}")
 
 
-def brief(problem: Exception) -> str:
-    """A cause as part of a message; errors that are not ours say their kind."""
-    return (
-        str(problem) if isinstance(problem, SvodError) else f"{problem} ({type(problem).__name__})"
-    )
-
-
-def compacted(kernel: UOp) -> tuple[UOp, tuple[int, ...]]:
-    """The kernel over slots 0, 1, .. and the argument positions they stand for.
-
-    Arguments that were optimised away are not passed at all.
-    """
-    used = sorted({n.arg.slot for n in kernel.toposort() if n.op == O.PARAM and not n.src})
-    if used == list(range(len(used))):
-        return kernel, tuple(used)
-    place = {slot: number for number, slot in enumerate(used)}
-    mapping = {
-        n: make(O.PARAM, n.dtype, (), n.arg._replace(slot=place[n.arg.slot]))
-        for n in kernel.toposort()
-        if n.op == O.PARAM and not n.src
-    }
-    return substitute((kernel,), mapping)[0], tuple(used)
-
-
 # -- stages ---------------------------------------------------------------------------------------
 
 
@@ -172,28 +151,25 @@ def _with_stage(program: UOp, stage: UOp) -> UOp:
 
 
 def _linear(program: UOp, device: Device) -> UOp:
-    from svod.device.cpu.compiler import CpuRenderer
-
     sink = program.src[0]
-    if not isinstance(device.renderer, CpuRenderer):
+    if device.target is None:
         return make(O.LINEAR, dt.void, sink.src)  # its stores, in order
-    from svod.codegen.pipeline import ordered_loops
-    from svod.device.cpu.host import host_machine
-
-    return make(O.LINEAR, dt.void, tuple(flatten_loops(ordered_loops(sink, host_machine()))))
+    return make(O.LINEAR, dt.void, tuple(flat(_code(program, device.target).loops)))
 
 
 def _to_source(program: UOp, device: Device) -> UOp:
-    from svod.device.cpu.compiler import CpuRenderer
-
-    name = _name(program)
-    if isinstance(device.renderer, CpuRenderer):
-        text, metadata = _cpu_source(program, name), program.arg
+    if device.target is not None:
+        text, metadata = _code(program, device.target).text().source, program.arg
     else:
-        spec = device.renderer.render(program.src[0], name)
+        spec = device.renderer.render(program.src[0], _name(program))
         text, metadata = spec.src, metadata_of(spec)
     source = make(O.SOURCE, dt.void, (), text)
     return make(O.PROGRAM, dt.void, (*program.src, source), metadata)
+
+
+def _code(program: UOp, target: Target[Any]) -> KernelCode:
+    sink = program.src[0]
+    return generate_from(sink, sink, (), target, _name(program))
 
 
 def _name(program: UOp) -> str:
@@ -205,62 +181,5 @@ def metadata_of(spec: ProgramSpec) -> ProgramMetadata:
     """What a renderer said about a kernel, for its PROGRAM."""
     return ProgramMetadata(
         spec.name, tuple(spec.vars), tuple(spec.var_names), tuple(spec.globals), tuple(spec.outs),
-        tuple(spec.ins), spec.global_size, spec.local_size, spec.buf_count,
+        tuple(spec.ins), spec.global_size, spec.local_size, spec.buf_count, spec.needs,
     )  # fmt: skip
-
-
-def _cpu_source(program: UOp, name: str) -> str:
-    from svod.codegen.pipeline import kernel_text
-    from svod.codegen.render.llvm import module
-    from svod.device.cpu.host import host_machine
-
-    sink, _, linear = program.src[:3]
-    text, declarations = kernel_text(name, sink, loops_of(linear.src), host_machine())
-    return module([text], declarations)
-
-
-def joined_modules(sources: Sequence[str]) -> str:
-    """Several modules as one: functions one after the other, declarations and attributes once."""
-    from svod.codegen.render.llvm import ATTRIBUTES, module
-
-    functions: list[str] = []
-    declarations: set[str] = set()
-    for source in dict.fromkeys(sources):
-        lines = source.removesuffix(ATTRIBUTES).split("\n")
-        declarations.update([line for line in lines if line.startswith("declare ")])
-        functions.append("\n".join([line for line in lines if not line.startswith("declare ")]))
-    return module(functions, declarations)
-
-
-def flatten_loops(loop: Loop) -> list[UOp]:
-    """One list: a RANGE opens a loop, the reductions it carries follow, END(RANGE) closes it."""
-    found: list[UOp] = []
-    for item in loop.items:
-        if not isinstance(item, Loop):
-            found.append(item)
-            continue
-        assert item.range is not None
-        end = make(O.END, dt.void, (item.range,))
-        found += [item.range, *item.carried, *flatten_loops(item), end]
-    return found
-
-
-def loops_of(items: Sequence[UOp]) -> Loop:
-    """The loops of a list made by ``flatten_loops``."""
-    here = root = Loop(None)
-    for item in items:
-        if item.op == O.RANGE:
-            inner = Loop(item, here.depth + 1, here)
-            here.items.append(inner)
-            here = inner
-        elif item.op == O.REDUCE:
-            here.carried.append(item)
-        elif item.op == O.END and item.src[0].op == O.RANGE:
-            if here.range is not item.src[0] or here.parent is None:
-                raise GraphError(f"a LINEAR closes {item.src[0]!r}, which is not the inner loop")
-            here = here.parent
-        else:
-            here.items.append(item)
-    if here is not root:
-        raise GraphError(f"a LINEAR leaves {here.range!r} open")
-    return root

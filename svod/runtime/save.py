@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from svod._version import __version__
 from svod.base.errors import ConfigError, UnsupportedError
@@ -32,10 +32,12 @@ from svod.runtime.ops import (
     PreparedKernel,
     PreparedOp,
 )
-from svod.runtime.plan import ExecutionPlan
 from svod.runtime.portable import needed_processor
 from svod.runtime.ports import view_roots
 from svod.runtime.signing import sign
+
+if TYPE_CHECKING:
+    from svod.runtime.plan import ExecutionPlan
 
 FORMAT = 2  # of the file; a reader refuses a newer one
 KIND = "svod plan"
@@ -123,7 +125,7 @@ class _Writer:
             named = [names[place] for place in region.places if place in names]
             if not region.is_needed or (weights and not without.intersection(named)):
                 continue
-            place = self._whole_place(region, roots, names)
+            place = self._whole_place(region, roots)
             if place is None:
                 raise UnsupportedError(
                     f"buffers {region.places} of the plan share memory in a way that cannot be "
@@ -133,18 +135,13 @@ class _Writer:
             found[id(region)] = (names.get(place, f"buffer{place}"), place)
         return found
 
-    def _whole_place(
-        self, region: Region, roots: Sequence[int], names: dict[int, str]
-    ) -> int | None:
-        """A buffer that is all of a region and no view; one with a name where there is one."""
-        fitting = [
-            place
-            for place in region.places
-            if self.buffers[place].address == region.first
-            and self.buffers[place].nbytes == region.end - region.first
-            and roots[place] == place
-        ]
-        return min(fitting, key=lambda place: (place not in names, place), default=None)
+    def _whole_place(self, region: Region, roots: Sequence[int]) -> int | None:
+        """The one buffer that others of a region are views of, where it is all of the region."""
+        bases = {roots[place] for place in region.places}
+        place = bases.pop()
+        buffer = self.buffers[place]
+        is_whole = (buffer.address, buffer.nbytes) == (region.first, region.end - region.first)
+        return place if is_whole and not bases else None
 
     def _data(self) -> Iterator[bytes | memoryview]:
         for region in self.stored:

@@ -15,7 +15,11 @@ import numpy as np
 
 from svod.base.errors import SvodError
 from svod.base.knobs import knobs
+from svod.codegen.choice import Chosen, plainer
+from svod.codegen.compile import compacted
 from svod.codegen.naming import kernel_name
+from svod.codegen.plainer import may_fall_back
+from svod.codegen.targets.cpu import plain_loops
 from svod.device.buffer import Buffer
 from svod.device.cpu.compiler import CpuProgram, load_image, object_for
 from svod.device.launch import concrete_size, resolve_launch_dims
@@ -36,14 +40,12 @@ from svod.optimize.beam import (
 )
 from svod.optimize.machine import Machine
 from svod.optimize.tuned import Entry, tuned_store
-from svod.runtime.chosen import Chosen, plain_loops, plainer, tuning_identity
+from svod.runtime.chosen import tuning_identity
 from svod.runtime.config import PrepareConfig
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult
 from svod.runtime.native import RecordArray, launcher
 from svod.runtime.ops import CompiledKernel
-from svod.runtime.plainer import may_fall_back
 from svod.runtime.plan import ExecutionPlan
-from svod.runtime.programs import compacted
 from svod.runtime.search_pool import Job, WorkerPool
 
 MOST_RUNS = 20

@@ -40,7 +40,7 @@ def main() -> None:
     source = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a compiler prints must not get between the frames
-    from svod.codegen.pipeline import PASSES  # noqa: F401  # all that compiling needs is loaded now
+    from svod.codegen.targets.cpu import cpu_target  # noqa: F401  # all that compiling needs is loaded now
     from svod.device.cpu.compiler import emit_object  # noqa: F401
 
     write_frame(answers, {"ready": True})
@@ -57,27 +57,27 @@ def compile_candidate(head: dict[str, Any], text: str) -> tuple[dict[str, Any], 
     """Object code of a kernel, or the reason and the stage at which it failed."""
     if "arch" in head:
         return _compile_for_gpu(head, text)
+    from svod.codegen.linearize import flat
+    from svod.codegen.pipeline import generate_from
+    from svod.codegen.targets.cpu import cpu_target
     from svod.device.cpu.compiler import emit_object
-    from svod.device.registry import get_device
+    from svod.device.cpu.host import host_machine
     from svod.ir import ops as O
     from svod.ir.text import parse
     from svod.optimize.beam import top_operations
-    from svod.runtime.programs import ProgramStage, checked_spec, complete, program_of
 
-    device = get_device("CPU")
-    program = program_of(parse(text), "CPU", head["name"])
+    sink = parse(text)
     try:
-        program = complete(program, device, ProgramStage.LINEAR)
+        code = generate_from(sink, sink, (), cpu_target(host_machine()), head["name"])
     except Exception as problem:
         return {"drop": "linearize_err", "detail": _brief(problem)}, b""
-    linear = program.src[2].src
+    linear = flat(code.loops)
     if len(linear) > head["max_uops"]:
         kinds = top_operations([O.NAMES[n.op] for n in linear])
         detail = f"linear={len(linear)} max={head['max_uops']} top_ops=[{kinds}]"
         return {"drop": "too_many_uops", "detail": detail}, b""
     try:
-        program = complete(program, device, ProgramStage.SOURCE)
-        return {"uops": len(linear)}, emit_object(checked_spec(program).src)
+        return {"uops": len(linear)}, emit_object(code.text().source)
     except Exception as problem:
         return {"drop": "compile_err", "detail": _brief(problem)}, b""
 

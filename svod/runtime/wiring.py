@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from svod.base.errors import ExecutionError, ShapeError
 from svod.device.buffer import Buffer
+from svod.dtype.convert import from_numpy
 from svod.runtime.executor import memory_range
 from svod.runtime.flat import FlatPlan
 from svod.runtime.ops import PreparedBufferView, PreparedKernel, PreparedOp
@@ -258,7 +259,8 @@ class Wiring:
         """Memory of the largest size that starts with the array; sets the variables it implies."""
         implied = self._variables.check(port.infer(array.shape))
         values = {**self._variables.current(), **implied}
-        check_element_count(port, array, port.concrete_shape(values))
+        shape = port.concrete_shape(values)
+        check_element_count(port, array, shape)
         if array.size == port.size:
             buffer = buffer_for(port, array, device)
         elif port.is_written:
@@ -270,7 +272,7 @@ class Wiring:
             if port.private is None:
                 port.private = Buffer.new(device, port.size, port.dtype)
             buffer = port.private
-            buffer.view(0, array.size).copyin(array.reshape(-1))
+            _write_part(port, buffer, array.reshape(shape))
         self.set_vars(implied)
         return buffer
 
@@ -325,8 +327,15 @@ class Wiring:
         if self.stale:
             self.settle()
         shape = port.concrete_shape(self._variables.current() if port.is_symbolic else {})
-        found = self.buffers[port.index].view(0, prod(shape))
-        return port.given(found).copyout().reshape(shape[:-1] if port.is_complex else shape)
+        buffer = self.buffers[port.index]
+        visible = shape[:-1] if port.is_complex else shape
+        if port.is_prefix(shape):
+            return port.given(buffer.view(0, prod(shape))).copyout().reshape(visible)
+        stored = port.stored_shape[: len(visible)]
+        whole = port.given(buffer)
+        if whole.is_host_visible:  # the part that is used alone
+            return whole.numpy().reshape(stored)[_corner(visible)].copy()
+        return whole.copyout().reshape(stored)[_corner(visible)].copy()
 
     # -- ports ----------------------------------------------------------------------------------
 
@@ -385,6 +394,24 @@ class Wiring:
             if port.memory == other.memory and port.start < other.end and other.start < port.end:
                 return f"it shares memory with {other.name!r}"
         return ""
+
+
+def _corner(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple([slice(0, size) for size in shape])
+
+
+def _write_part(port: Port, buffer: Buffer, array: Array) -> None:
+    """Put an array that is smaller than the port's memory where a run of its sizes looks for it."""
+    if port.is_prefix(array.shape):
+        buffer.view(0, array.size).copyin(array.reshape(-1))
+        return
+    array = np.asarray(array, array.dtype.newbyteorder("="))
+    if buffer.is_host_visible and from_numpy(array.dtype) is buffer.dtype:
+        buffer.allocate().numpy().reshape(port.stored_shape)[_corner(array.shape)] = array
+        return
+    whole = np.zeros(port.stored_shape, array.dtype)
+    whole[_corner(array.shape)] = array
+    buffer.copyin(whole.reshape(-1))
 
 
 def fill_pointers(

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import ParamArg
 from svod.ir.build import view_as
+from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp, elements, is_symbolic, make, stored_shape
 from svod.ir.scan import outer_sources
-
-# Of a device: what says whether it has one good kernel for a body, or None where nothing does.
-Takes: TypeAlias = Callable[[str], Callable[[UOp], bool] | None]
+from svod.schedule.products import product_of
 
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.MSELECT, O.MSTACK, O.AFTER})
 _STORED = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN})
@@ -35,6 +33,7 @@ class Whole:
 
     roots: set[UOp] = field(default_factory=set)
     stored: set[UOp] = field(default_factory=set)
+    inside: set[UOp] = field(default_factory=set)  # what such kernels compute
 
 
 @dataclass(slots=True)
@@ -48,35 +47,33 @@ class Formula:
     values: list[UOp]  # what the scores meet on the way, before it is moved into place
 
 
-def whole_kernels(order: list[UOp], takes: Takes | None, device_of: Callable[[UOp], str]) -> Whole:
+def whole_kernels(order: list[UOp], able: Callable[[UOp], Capabilities]) -> Whole:
     """Formulas in a graph, given in topological order, that their device takes as one kernel."""
     found = Whole()
-    if takes is None:
-        return found
     formulas: list[Formula] = []
     users: dict[UOp, list[UOp]] = {}
     for node in order:
         if not _is_product(node) and not _is_logarithm(node):
             continue
-        if takes(device_of(node)) is None:
+        if able(node).takes is None:
             continue
         users = users or _users(order)
         formula = find_attention(node, users)
         if formula is not None:
             formulas.append(formula)
     formulas = _closed(formulas, users)
-    known: dict[tuple[str, UOp], bool] = {}  # equal layers are asked about once
+    known: dict[tuple[Capabilities, UOp], bool] = {}  # equal layers are asked about once
     taken = []
     for formula in formulas:
-        body, device = _body(formula, _operands(formula)), device_of(formula.root)
-        is_taken = known.get((device, body))
+        body, its = _body(formula, _operands(formula)), able(formula.root)
+        is_taken = known.get((its, body))
         if is_taken is None:
-            ask = takes(device)
-            is_taken = known[device, body] = ask is not None and ask(body)
+            is_taken = known[its, body] = its.takes is not None and its.takes(body)
         if is_taken:
             taken.append(formula)
     for formula in _closed(taken, users):
         found.roots.add(formula.root)
+        found.inside |= formula.inner
         found.stored.update([o for o in _operands(formula) if not _is_stored(o)])
         if [user.op for user in users.get(formula.result, ())] != [O.CONTIGUOUS]:
             found.stored.add(formula.result)
@@ -185,11 +182,9 @@ def _unmoved(node: UOp, inner: list[UOp]) -> UOp:
 
 def _is_product(node: UOp) -> bool:
     """A sum of products over one axis."""
-    if node.op != O.REDUCE_AXIS or node.arg.op != O.ADD or len(node.arg.axes) != 1:
-        return False
-    value = node.src[0]
-    is_plain = value.op == O.MUL and value.src[0] is not value.src[1]
-    return is_plain and not is_symbolic(value.shape)
+    found = product_of(node)
+    is_plain = found is not None and len(found.k) == 1 and not found.rounded
+    return is_plain and not is_symbolic(node.src[0].shape)
 
 
 def _softmax(node: UOp, inner: list[UOp]) -> UOp | None:
@@ -343,7 +338,7 @@ def _body(formula: Formula, operands: list[UOp]) -> UOp:
         stack.pop()
         if node not in done:
             src = tuple([done[s] for s in node.src])
-            done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+            done[node] = node.with_sources(src)
     arg = ParamArg(0, stored_shape(result.shape))
     target = view_as(make(O.PARAM, result.dtype, (), arg), result.shape)
     return make(O.SINK, dt.void, (make(O.STORE, dt.void, (target, done[result])),))

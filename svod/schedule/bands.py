@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp, elements
+from svod.ir.node import UOp, elements, is_symbolic
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.products import is_contraction
 from svod.schedule.storage import Held
 from svod.schedule.views import Indices, axis_range, source_indices
-from svod.schedule.work import is_contraction
 
-LONGEST_ROW = 1 << 18  # bytes of one row of scores
+LONGEST_ROW = CPU.band_row  # bytes of one row of scores
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 THROUGH = O.ELEMENTWISE | {O.CAST, O.RESHAPE, O.PERMUTE, O.EXPAND}
 
@@ -96,11 +97,11 @@ def _users(order: list[UOp], origin: dict[UOp, UOp | None]) -> dict[UOp, list[UO
 
 
 def _fits(node: UOp, scores: UOp) -> bool:
-    """Sizes known, one contracted axis, floats, rows that fit scratch memory."""
+    """Known sizes but a batch, one contracted axis, floats, rows that fit scratch memory."""
     if len(node.arg.axes) != 1 or node.dtype.name not in FLOATS or scores.dtype.name not in FLOATS:
         return False
-    sizes = (*node.src[0].shape, *scores.src[0].shape)
-    if not all(isinstance(s, int) for s in sizes):
+    inner = (*node.src[0].shape[1:], *scores.src[0].shape[1:])
+    if is_symbolic(inner) or 0 in node.arg.axes:
         return False
     columns: int = node.src[0].shape[node.arg.axes[0]]
     return columns > 1 and columns * scores.dtype.itemsize <= LONGEST_ROW

@@ -13,28 +13,33 @@ from collections.abc import Iterator
 from math import prod
 
 from svod.dtype import types as dt
-from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import ParamArg
+from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import terms_of
-from svod.schedule.attention import Takes
-from svod.schedule.operands import moving_axes, product_factors
+from svod.schedule.costs_gpu import GPU
+from svod.schedule.products import (
+    HALVES,
+    large_product,
+    moving_axes,
+    narrow_view,
+    with_operands,
+)
 from svod.schedule.views import axis_range, output_indices, source_indices
-from svod.schedule.windows import MIN_WORK
 from svod.schedule.work import EFFECTS
 
-KINDS = (dt.bfloat16, dt.float16)
+MIN_WORK = GPU.window_work  # multiplications
 WIDE_STEP = 16  # of float32 in a tile
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.AFTER})
 _ORDERS = frozenset({O.PERMUTE, O.RESHAPE})
 _WINDOWS = frozenset({O.PAD, O.SHRINK, O.EXPAND})  # and everything above them
 
 
-def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, frozenset[UOp]]:
+def channels_last(sink: UOp, able: Capabilities) -> tuple[UOp, frozenset[UOp]]:
     """The graph with operands in that order, and the products that read windows in place."""
-    is_taken = takes(device) if takes is not None else None
+    is_taken = able.takes
     if is_taken is None:
         return sink, frozenset()
     order = sink.toposort()
@@ -50,12 +55,12 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
                 break
     if not found:
         return sink, frozenset()
-    bases = {b.node: b for *pair, _ in found.values() for b in pair}
+    bases = _stored_once(found)
     done: dict[UOp, UOp] = {}
     read: set[UOp] = set()
     for node in order:
         src = tuple([done[s] for s in node.src])
-        new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        new = node.with_sources(src)
         if node in found:
             *pair, last = found[node]
             new = _with_bases(node, [b.stored(_rebuilt(b.node, done)) for b in pair])
@@ -66,6 +71,20 @@ def channels_last(sink: UOp, device: str, takes: Takes | None) -> tuple[UOp, fro
             new = bases[node].stored(new)
         done[node] = new
     return done[sink], frozenset(read)
+
+
+def _stored_once(found: dict[UOp, tuple[_Base, _Base, int]]) -> dict[UOp, _Base]:
+    """The order in which each value is stored where it is computed: its own where a product reads
+    that, else the one that most products read. Others make a copy in theirs."""
+    wanted: dict[UOp, dict[int | None, list[_Base]]] = {}
+    for *pair, _ in found.values():
+        for base in pair:
+            wanted.setdefault(base.node, {}).setdefault(base.axis, []).append(base)
+    chosen = {}
+    for node, orders in wanted.items():
+        best = None if None in orders else max(orders, key=lambda axis: len(orders[axis]))
+        chosen[node] = orders[best][0]
+    return chosen
 
 
 class _Base:
@@ -124,12 +143,12 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:
     """The values that both factors of a product are views of, with the axes that could be the
     channels, the better choice first; nothing where no factor has windows. The number is the axis
     of the result that should be last in memory, or -1."""
-    factors = product_factors(node)
-    if not factors or prod(factors[0].shape) < MIN_WORK:
+    product = large_product(node)
+    if product is None or prod(product.sizes) < MIN_WORK:
         return
-    views = [narrow_view(f) for f in factors]
+    views = [narrow_view(f) for f in product.operands]
     is_wide = all(view.dtype is dt.float32 for view in views)
-    if not is_wide and any(view.dtype not in KINDS for view in views):
+    if not is_wide and any(view.dtype not in HALVES for view in views):
         return
     overlap = list(map(_overlaps, views))
     if not any(overlap):
@@ -149,7 +168,18 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:
         yield _Base(first, one), _Base(second, other), -1
     if is_wide:
         return
+    for left, right, last in _narrow_choices(node, rows, columns):
+        yield _Base(first, rows[left]), _Base(second, columns[right]), last
+
+
+def _narrow_choices(
+    node: UOp, rows: dict[int, int], columns: dict[int, int]
+) -> list[tuple[int, int, int]]:
+    """The axes that could be the channels of both factors, and that of the result to be last; what
+    takes fewer products in turn comes first."""
+    shape, summed = node.src[0].shape, set(node.arg.axes)
     choices = []
+    shared = [a for a in rows if a in columns and a in summed]
     if shared:
         channels = max(shared, key=lambda a: shape[a])
         choices.append((prod([shape[a] for a in summed - {channels}]), channels, channels, -1))
@@ -161,14 +191,14 @@ def _bases(node: UOp) -> Iterator[tuple[_Base, _Base, int]]:
         taken = prod([shape[a] for a in range(len(shape)) if a not in (*summed, left, right)])
         is_one = not any(a in rows and a in columns for a in range(len(shape)) if a not in summed)
         choices.append((taken, left, right, max(left, right) if is_one else -1))
-    for _, left, right, last in sorted(choices):
-        yield _Base(first, rows[left]), _Base(second, columns[right]), last
+    return [(left, right, last) for _, left, right, last in sorted(choices)]
 
 
 def stepped_axes(node: UOp) -> list[int]:
     """The summed axes along which tiles of a float32 product with windows go in steps, of which it
     needs one: they are rows of both operands."""
-    views = [narrow_view(f) for f in product_factors(node)]
+    product = large_product(node)
+    views = [narrow_view(f) for f in product.operands] if product is not None else []
     if not any(map(_overlaps, views)) or any(view.dtype is not dt.float32 for view in views):
         return []
     (_, rows), (_, columns) = map(_lone_axes, views)
@@ -242,16 +272,6 @@ def _rebuilt(node: UOp, done: dict[UOp, UOp]) -> UOp:
     return make(node.op, node.dtype, src, node.arg)
 
 
-def narrow_view(factor: UOp, kinds: tuple[DType, ...] = KINDS) -> UOp:
-    """The view that a factor is a conversion of, wherever on the way it is converted."""
-    if factor.op == O.CAST and factor.src[0].dtype in kinds:
-        return factor.src[0]
-    if factor.op not in O.MOVEMENT or factor.dtype in kinds:
-        return factor
-    below = narrow_view(factor.src[0], kinds)
-    return make(factor.op, below.dtype, (below,), factor.arg)
-
-
 def _with_bases(node: UOp, bases: list[UOp]) -> UOp:
     """A product with other values below the views of its factors."""
     factors = []
@@ -259,8 +279,7 @@ def _with_bases(node: UOp, bases: list[UOp]) -> UOp:
         for step in reversed(_chain(narrow_view(factor))):
             base = make(step.op, base.dtype, (base,), step.arg)
         factors.append(base if base.dtype is factor.dtype else make(O.CAST, factor.dtype, (base,)))
-    product = make(O.MUL, node.src[0].dtype, tuple(factors))
-    return make(O.REDUCE_AXIS, node.dtype, (product,), node.arg)
+    return with_operands(node, factors)
 
 
 def _body(node: UOp, bases: tuple[_Base, _Base]) -> UOp:

@@ -16,17 +16,17 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import BufferArg, ParamArg
 from svod.ir.build import view_as, whole_of
+from svod.ir.capabilities import Capabilities, Capable, capabilities_of
 from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order
-from svod.schedule.attention import Takes, whole_kernels
+from svod.schedule.attention import whole_kernels
 from svod.schedule.bands import find_bands
 from svod.schedule.files import FilePart, file_part, is_disk
-from svod.schedule.operands import TILING_DEVICES, packed_operands
+from svod.schedule.operands import decide_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
 from svod.schedule.prefixes import scanned_values
 from svod.schedule.storage import decide_storage
 from svod.schedule.views import Shape
-from svod.schedule.windows import stored_windows
 
 
 @dataclass(slots=True)
@@ -40,14 +40,14 @@ class Cut:
 def cut(
     sink: UOp,
     default_device: str,
-    takes: Takes | None = None,
+    capable: Capable = capabilities_of,
     in_place: frozenset[UOp] = frozenset(),
 ) -> Cut:
     """Decide what is stored and make one call per stored value; products ``in_place`` read the
     windows of their factors from where those are."""
     while True:
         try:
-            return Cutter(sink, default_device, takes, in_place).run()
+            return Cutter(sink, default_device, capable, in_place).run()
         except Overwritten as found:
             sink = with_copies(sink, found.values)
 
@@ -104,29 +104,26 @@ class Cutter:
         self,
         sink: UOp,
         default_device: str,
-        takes: Takes | None = None,
+        capable: Capable = capabilities_of,
         in_place: frozenset[UOp] = frozenset(),
     ) -> None:
         self.sink = sink
         self.default_device = default_device
-        self.takes = takes
+        self.capable = capable
         self.in_place = in_place
         self.order = outer_order((sink,))
         self.device = devices(self.order)
 
-        def device_of(node: UOp) -> str:
-            return self.device.get(node, default_device)
-
-        whole = whole_kernels(self.order, takes, device_of)
-        whole.stored |= stored_windows(self.order, device_of, in_place)
-        held = find_bands(self.order, self._keeps_bands)
-        inside = packed_operands(self.order, device_of, held.values | held.passes)
-        inside |= scanned_values(self.order, device_of)
-
-        def has_blocks(node: UOp) -> bool:
-            return device_of(node).partition(":")[0] in TILING_DEVICES
-
-        self.stored = decide_storage(sink, self.order, whole, held, inside, has_blocks)
+        able = self._able
+        whole = whole_kernels(self.order, able)
+        held = find_bands(self.order, lambda node: able(node).takes is None)
+        apart = held.values | held.passes | whole.inside
+        operands = decide_operands(self.order, able, apart, in_place)
+        whole.stored |= operands.stored
+        inside = operands.inside | scanned_values(self.order, able)
+        self.stored = decide_storage(
+            sink, self.order, whole, held, inside, lambda node: able(node).runs_blocks
+        )
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
         self.readers: dict[UOp, list[UOp]] = {}  # buffer or parameter -> calls that read it
@@ -150,10 +147,9 @@ class Cutter:
             self.cut.outputs.append(self._storage_of(root))
         return self.cut
 
-    def _keeps_bands(self, node: UOp) -> bool:
-        """Whether the device's kernels can hold rows in scratch memory."""
-        device = self.device.get(node, self.default_device)
-        return self.takes is None or self.takes(device) is None
+    def _able(self, node: UOp) -> Capabilities:
+        """What the device that computes a node can do."""
+        return self.capable(self.device.get(node, self.default_device))
 
     def _propagate_lines(self, order: list[UOp]) -> None:
         """What has no line of user code belongs to the line of what was made from it."""
@@ -306,7 +302,7 @@ class Cutter:
                 continue
             if ready:
                 src = tuple([done[s] for s in node.src])
-                done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+                done[node] = node.with_sources(src)
                 continue
             if node in self.stored and (node is not root or node.op == O.ASSIGN):
                 if node in self.views:

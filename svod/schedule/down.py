@@ -14,11 +14,12 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, is_symbolic, make
 from svod.ir.symbolic import TRUE, num, terms_of
+from svod.schedule.costs_cpu import CPU
 from svod.schedule.views import Indices, flatten, source_indices
 
 LEAST, MOST = 1 << 10, 1 << 13  # columns: rows are a page at least, their sums stay in cache
-FROM = 1 << 22  # elements of the matrix: a piece does not stay in a core's cache
-DOWN_PIECES = 8  # of rows
+FROM = CPU.column_sum_from  # elements of the matrix: a piece does not stay in a core's cache
+DOWN_PIECES = CPU.column_sum_pieces  # of rows
 
 
 def sum_down(node: UOp) -> int:

@@ -93,7 +93,7 @@ def only_parts(sink: UOp, order: list[UOp]) -> UOp:
                 done[node] = make(O.COPY, node.dtype, (part, copy.src[1]))
                 continue
         src = tuple([done.get(s, s) for s in node.src])
-        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        done[node] = node.with_sources(src)
     return done[sink]
 
 

@@ -1,118 +1,155 @@
-"""Operands of products that are computed while they are packed.
+"""How operands reach their product: computed while they are packed, read as they lie, or stored.
 
-A matmul on a CPU packs its operands into scratch memory before it multiplies, so a conversion, a
-scale or an offset on the way costs one pass over the operand, not one per use. In: a graph.
-Out: the values that stay inside such a product: cheap, used by it alone, made from memory alone.
+In: a graph. Out: which values stay inside of a product's kernel, and which are stored for it. A
+matmul on a CPU packs its operands into scratch memory before it multiplies, so a conversion, a
+scale or an offset on the way costs one pass over the operand, not one per use: what is cheap, used
+by the product alone and made from memory alone stays inside. Tiles of a GPU copy boxes of memory:
+an operand that is computed is stored once, in the dtype that the tile multiplies, whatever the
+general cost rule says; conversions from that dtype stay inside, for no tile makes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from math import prod
+from typing import NamedTuple
 
+from svod.dtype import types as dt
 from svod.ir import ops as O
-from svod.ir.node import UOp, is_symbolic
+from svod.ir.capabilities import Capabilities
+from svod.ir.node import UOp
 from svod.ir.scan import outer_sources
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.costs_gpu import GPU
+from svod.schedule.products import HALVES, Product, large_product, operands_of, tiled_product
+from svod.schedule.work import EFFECTS, LEAVES
 
-PACKING_DEVICES = frozenset({"CPU"})
-TILING_DEVICES = frozenset({"CUDA"})  # their products copy boxes of plain matrices
-MAX_OPERATIONS = 6  # of one operand; rows are packed again for every block of columns
-MIN_SIDE = 16  # rows, columns and depth below which operands may be read where they are
-FEW_ROWS = 3  # from which tensor cores are better than threads, which read all rows for each column
-MAX_DEPTH = 8192  # steps of a sum; longer panels do not fit into scratch memory
+# of one operand; rows are packed again for every block of columns
+MAX_OPERATIONS = CPU.packed_operations
+MAX_DEPTH = CPU.packed_depth  # steps of a sum; longer panels do not fit into scratch memory
+MIN_WORK = GPU.operand_work  # multiplications of a product that is a tile
+WINDOW_WORK = GPU.window_work  # of one whose windows are stored
+WINDOW_BYTES = GPU.most_window_bytes  # of windows; more are read where they are
+WINDOW_DTYPES = (dt.float32, *HALVES)
 _MEMORY = frozenset({O.BUFFER, O.BUFFER_VIEW, O.PARAM, O.CONST, O.IOTA, O.AFTER, O.CONTIGUOUS})
 _MEMORY |= {O.COPY, O.ASSIGN}
 
 
-def packed_operands(
-    order: list[UOp], device_of: Callable[[UOp], str], apart: Set[UOp] = frozenset()
-) -> set[UOp]:
-    """The values that their product computes while packing, or that tiles read as they are;
-    products ``apart`` do not pack."""
-    found: set[UOp] = set()
+class Operands(NamedTuple):
+    """Values that their products compute, or convert on the way, and those stored for them."""
+
+    inside: set[UOp]
+    stored: set[UOp]
+
+
+def decide_operands(
+    order: list[UOp],
+    able: Callable[[UOp], Capabilities],
+    apart: Set[UOp] = frozenset(),
+    in_place: Set[UOp] = frozenset(),
+) -> Operands:
+    """What becomes of the operands of all products, but for those ``apart``, which are parts of a
+    larger kernel; products ``in_place`` read windows where they are."""
+    found = Operands(set(), set())
     users: dict[UOp, int] | None = None
+    deep: set[UOp] = set()
     for node in order:
         if node.op != O.REDUCE_AXIS or node in apart:
             continue
-        device = device_of(node).partition(":")[0]
-        if device in TILING_DEVICES:
-            found.update(_converted_bytes(product_factors(node)))
-        factors = product_factors(node, MAX_DEPTH) if device in PACKING_DEVICES else ()
-        if not factors:
+        its = able(node)
+        if its.copies_tiles and node not in in_place:
+            product = tiled_product(node)
+            if product is not None and prod(product.sizes) >= MIN_WORK:
+                _for_tile(product, found)
+        packed = large_product(node) if its.packs_operands else None
+        if packed is None:
+            continue
+        if packed.sizes.k > MAX_DEPTH:
+            deep.add(node)
             continue
         if users is None:
             users = _user_counts(order)
-        for factor in factors:
-            inside = _cheap(factor, users)
-            if inside is not None:
-                found.update(inside)
+        for factor in packed.operands:
+            found.inside.update(_cheap(factor, users) or ())
+    found.stored.update(_sums_that_wait(order, deep))
     return found
 
 
-def _converted_bytes(factors: tuple[UOp, ...]) -> list[UOp]:
-    """The conversions of bytes in memory, where that is all both factors are: tiles read bytes."""
-    found = []
-    for factor in factors:
-        casts, is_float = [], factor.dtype.is_float
-        while factor.op == O.CAST or factor.op in O.MOVEMENT:
-            if factor.op == O.CAST:
-                casts.append(factor)
-            factor = factor.src[0]
-        if factor.op not in _MEMORY or factor.dtype.itemsize != 1:
-            return []
-        if factor.dtype.is_float is not is_float:
-            return []  # integers as floats are multiplied as such
-        found += casts
-    return found
+def _for_tile(product: Product[int], found: Operands) -> None:
+    """Both operands as matrices in memory; conversions above them are not computed apart."""
+    windows = set(stored_windows(product))
+    found.stored.update(windows)
+    for operand in operands_of(product):
+        base = operand.base
+        if before_repeats(operand.value) in windows:
+            continue
+        found.inside.update(_conversions(operand.value, base))
+        if base.op not in LEAVES and base.op not in EFFECTS:
+            found.stored.add(base)
 
 
-def tiled_factors(node: UOp) -> tuple[UOp, ...]:
-    """The operands of a product for tiles, which may have few rows or columns in 16 bits."""
-    factors = product_factors(node, least=FEW_ROWS)
-    return factors if are_halves(factors) else product_factors(node)
+def _conversions(value: UOp, base: UOp) -> Iterator[UOp]:
+    """The conversions between a factor and what it is a view of."""
+    while value is not base and (value.op == O.CAST or value.op in O.MOVEMENT):
+        if value.op == O.CAST:
+            yield value
+        value = value.src[0]
 
 
-def are_halves(factors: tuple[UOp, ...]) -> bool:
-    """Whether all are converted from 16 bits."""
-    inner = [f.src[0] if f.op == O.CAST else f for f in map(unmoved, factors)]
-    return all(f.dtype.itemsize == 2 for f in inner)
+# -- windows ---------------------------------------------------------------------------------------
 
 
-def unmoved(factor: UOp) -> UOp:
-    """What views of a value look at."""
-    while factor.op in O.MOVEMENT:
+def stored_windows(product: Product[int]) -> Iterator[UOp]:
+    """The windows that a large product reads, as one matrix each.
+
+    A convolution is a product with overlapping, padded windows of its input. A GPU's tiles copy
+    boxes of memory: the windows are written out once, a row per output.
+    """
+    if prod(product.sizes) < WINDOW_WORK or min(product.sizes[1:]) < 2:
+        return
+    for factor in product.operands:
+        cut = before_repeats(factor)
+        nbytes = prod(cut.shape) * cut.dtype.itemsize
+        if cut.dtype in WINDOW_DTYPES and nbytes <= WINDOW_BYTES and has_windows(cut):
+            yield cut
+
+
+def before_repeats(factor: UOp) -> UOp:
+    """A factor without its conversion and the axes along which it is the same again."""
+    while factor.op in (O.CAST, O.EXPAND, O.RESHAPE):
         factor = factor.src[0]
     return factor
 
 
-def product_factors(node: UOp, most: int | None = None, least: int = MIN_SIDE) -> tuple[UOp, ...]:
-    """The operands of a sum of products that has at least so much on every side; nothing for
-    others, nor for one of more than ``most`` steps."""
-    if node.op != O.REDUCE_AXIS or node.arg.op != O.ADD or node.src[0].op != O.MUL:
-        return ()
-    product = node.src[0]
-    shape = product.shape
-    if is_symbolic(shape) or product.src[0] is product.src[1]:
-        return ()
-    first, second = (moving_axes(s) for s in product.src)
-    results = [a for a in range(len(shape)) if a not in node.arg.axes]
-    sides = (
-        [a for a in results if a in first and a not in second],
-        [a for a in results if a in second and a not in first],
-        list(node.arg.axes),
-    )
-    rows, columns, depth = (prod([shape[a] for a in side]) for side in sides)
-    if min(rows, columns, depth) < least or (most is not None and depth > most):
-        return ()
-    return product.src
+def has_windows(node: UOp) -> bool:
+    """Whether a view of memory has elements that are not there, runs backwards, or has overlapping
+    pieces: repeats that are cut. Repeats alone, as of shared heads, are none."""
+    seen = set()
+    while node.op in O.MOVEMENT:
+        seen.add(node.op)
+        node = node.src[0]
+    return bool({O.PAD, O.FLIP} & seen) or {O.EXPAND, O.SHRINK} <= seen
 
 
-def moving_axes(factor: UOp) -> set[int]:
-    """The axes along which a factor is not the same value again."""
-    while factor.op == O.CAST:
-        factor = factor.src[0]
-    inner = factor.src[0].shape if factor.op == O.EXPAND else factor.shape
-    return {a for a, size in enumerate(inner) if size != 1}
+# -- packing ---------------------------------------------------------------------------------------
+
+
+def _sums_that_wait(order: list[UOp], deep: set[UOp]) -> set[UOp]:
+    """Of deep sums, those that cannot wait in what follows them: their depth is packed in parts,
+    and from part to part the sums are in the output. They need one of their own where that is of
+    another dtype, or where what follows reads a value for each of them."""
+    sums = {node: node for node in deep}
+    found: set[UOp] = set()
+    for node in order if deep else ():
+        for s in node.src if node.op in O.ELEMENTWISE or node.op in O.MOVEMENT else ():
+            total = sums.get(s)
+            if total is None:
+                continue
+            sums[node] = total
+            others = [o for o in node.src if o is not s and o.op != O.EXPAND and o.op != O.CONST]
+            if node.dtype is not total.dtype or others:
+                found.add(total)
+    return found
 
 
 def _cheap(factor: UOp, users: dict[UOp, int]) -> list[UOp] | None:

@@ -176,7 +176,7 @@ def with_copies(sink: UOp, values: Iterable[UOp]) -> UOp:
             src = tuple([done[s] for s in node.src])
         else:
             src = tuple([read(s) for s in node.src])
-        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        done[node] = node.with_sources(src)
     return done[sink]
 
 

@@ -3,31 +3,32 @@
 A tile steps along one axis of each operand, and copies neighbours. An operand that is something
 else is stored first: rows that are gathered or joined, slices with a step, borders of zeros, and
 sums over several axes that do not follow each other in memory, as heads and their columns, or
-images and their pixels. Overlapping windows are for `windows` and `channels`.
+images and their pixels. Overlapping windows are for `operands` and `channels`.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, terms_of
-from svod.schedule.channels import KINDS, narrow_view
-from svod.schedule.operands import TILING_DEVICES, moving_axes, tiled_factors
+from svod.schedule.costs_gpu import GPU
+from svod.schedule.operands import MIN_WORK
+from svod.schedule.products import Operand, operands_of, product_of, tiled_product, with_operands
 from svod.schedule.views import axis_range, flatten, output_indices, source_indices
 
-NARROW = (*KINDS, dt.int8, dt.uint8, dt.float8_e4m3, dt.float8_e5m2)  # what tensor cores multiply
-MIN_WORK = 1 << 20  # multiplications
-LINE = 128  # bytes of an operand that are one step
+LINE = GPU.line  # bytes of an operand that are one step
 
 
-def plain_operands(sink: UOp, device: str, in_place: frozenset[UOp]) -> tuple[UOp, frozenset[UOp]]:
+def plain_operands(
+    sink: UOp, able: Capabilities, in_place: frozenset[UOp]
+) -> tuple[UOp, frozenset[UOp]]:
     """The graph with such operands stored anew, but for those of products ``in_place``; and these
     products in it."""
-    if device.partition(":")[0] not in TILING_DEVICES:
+    if not able.copies_tiles:
         return sink, in_place
     order = sink.toposort()
     found = {n: _changed(n) for n in order if n.op == O.REDUCE_AXIS and n not in in_place}
@@ -36,7 +37,7 @@ def plain_operands(sink: UOp, device: str, in_place: frozenset[UOp]) -> tuple[UO
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
-        new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        new = node.with_sources(src)
         for which in found.get(node, ()):
             new = _with_stored(new, which)
         done[node] = new
@@ -45,18 +46,20 @@ def plain_operands(sink: UOp, device: str, in_place: frozenset[UOp]) -> tuple[UO
 
 def _changed(node: UOp) -> list[int]:
     """Which factors of a product must be stored."""
-    factors = tiled_factors(node)
-    if not factors or prod(factors[0].shape) < MIN_WORK:
+    product = tiled_product(node)
+    if product is None or prod(product.sizes) < MIN_WORK:
         return []
-    first, second = map(moving_axes, factors)
-    apart = (first - second, second - first)
-    return [i for i, factor in enumerate(factors) if not _is_plain(factor, node.arg.axes, apart[i])]
+    sides = zip(operands_of(product), (product.m, product.n), strict=True)
+    return [i for i, (o, own) in enumerate(sides) if not _is_plain(o, product.k, own)]
 
 
-def _is_plain(factor: UOp, summed: tuple[int, ...], apart: set[int]) -> bool:
-    """Whether a tile can read a factor from memory, or others see to it; it moves ``apart`` from
-    the other factor along some axes. Along those of both there are products of their own."""
-    view = _unrepeated(factor)
+def _is_plain(operand: Operand, summed: tuple[int, ...], apart: tuple[int, ...]) -> bool:
+    """Whether a tile can read an operand from memory once that holds what it is a view of, or
+    others see to it; it moves ``apart`` from the other operand along some axes. Along those of both
+    there are products of their own."""
+    if operand.base not in operand.value.toposort():
+        return False  # it is converted where it repeats: that would be done for every repeat
+    view = operand.view
     places, shape = output_indices(view.shape), view.shape
     is_whole, seen = True, set()
     while view.op in O.MOVEMENT:
@@ -64,13 +67,13 @@ def _is_plain(factor: UOp, summed: tuple[int, ...], apart: set[int]) -> bool:
         places, gate = source_indices(view, places)
         is_whole = is_whole and gate is TRUE
         view = view.src[0]
-    if {O.EXPAND, O.SHRINK} <= seen or view.op == O.CONST:
+    if {O.EXPAND, O.SHRINK} <= seen:
         return True
-    if not is_whole or view.op in (O.CAT, O.GATHER):
+    if not is_whole or view.op in (O.CAT, O.GATHER, O.IOTA):
         return False
     terms, _ = terms_of(flatten(places, view.shape))
     along = [axis_range(a, shape[a]) for a in summed if shape[a] != 1]
-    own = [axis_range(a, shape[a]) for a in sorted(apart - set(summed))]
+    own = [axis_range(a, shape[a]) for a in apart]
     moved = {r: step for r, step in terms.items() if any(x in r.ranges for x in (*own, *along))}
     if any(step < 1 for step in moved.values()):
         return False
@@ -107,17 +110,14 @@ def _row(r: UOp, terms: dict[UOp, int]) -> tuple[int, int]:
     return (step, size) if size == divided != 0 else (0, 1)
 
 
-def _unrepeated(factor: UOp) -> UOp:
-    view = narrow_view(factor, NARROW)
-    return view.src[0] if view.op == O.EXPAND else view
-
-
 def _with_stored(node: UOp, which: int) -> UOp:
     """A product one of whose factors is stored, in its own order if its summed axes follow each
     other there."""
-    factors = list(node.src[0].src)
+    product = product_of(node)
+    assert product is not None
+    factors = list(product.operands)
     factor = factors[which]
-    view = _unrepeated(factor)
+    view = operands_of(product)[which].view
     axes, summed = range(len(view.shape)), node.arg.axes
     places = [i for i, a in enumerate([a for a in axes if view.shape[a] != 1]) if a in summed]
     order = tuple(axes)
@@ -126,5 +126,4 @@ def _with_stored(node: UOp, which: int) -> UOp:
     stored = make(O.CONTIGUOUS, view.dtype, (B.permute(view, order),))
     back = B.permute(stored, tuple([order.index(a) for a in axes]))
     factors[which] = B.cast(B.expand(back, factor.shape), factor.dtype)
-    product = make(O.MUL, node.src[0].dtype, tuple(factors))
-    return make(O.REDUCE_AXIS, node.dtype, (product,), node.arg)
+    return with_operands(node, factors)

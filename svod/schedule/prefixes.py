@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from svod.ir import ops as O
+from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp
-from svod.schedule.operands import TILING_DEVICES, unmoved
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.products import unmoved
 
-MOST_OPERATIONS = 12  # of what is scanned
+MOST_OPERATIONS = CPU.scanned_operations  # of what is scanned
 
 
-def scanned_values(order: list[UOp], device_of: Callable[[UOp], str]) -> set[UOp]:
+def scanned_values(order: list[UOp], able: Callable[[UOp], Capabilities]) -> set[UOp]:
     """The values that scans compute on the way, as far as that is little work."""
     found: set[UOp] = set()
     for node in order:
         value = _scanned(node)
-        if value is not None and device_of(node).partition(":")[0] in TILING_DEVICES:
+        if value is not None and able(node).scans_rows:
             found.update(_computed(value))
     return found
 

@@ -8,6 +8,7 @@ the reshape goes behind what is done to each element, and behind the store, wher
 from __future__ import annotations
 
 from svod.ir import ops as O
+from svod.ir.build import is_dense
 from svod.ir.node import UOp, make
 from svod.schedule.whole_rows import is_row
 
@@ -25,7 +26,7 @@ def reshape_last(sink: UOp, order: list[UOp]) -> UOp:
             rows.add(moved)
             done[node] = make(O.RESHAPE, node.dtype, (moved,), node.shape)
             continue
-        new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        new = node.with_sources(src)
         if node in rows:
             rows.add(new)
         done[node] = new
@@ -64,5 +65,7 @@ def _before_reshape(node: UOp, src: tuple[UOp, ...], rows: set[UOp]) -> UOp | No
         return None
     inner = [s.src[0] for s in arrays]
     if not any(x in rows for x in inner) or any(x.shape != inner[0].shape for x in inner):
+        return None
+    if node.op == O.CONTIGUOUS and not (is_dense(node.shape) and is_dense(inner[0].shape)):
         return None
     return make(node.op, node.dtype, tuple([s.src[0] if s.shape else s for s in src]), node.arg)

@@ -145,7 +145,7 @@ class _Opened:
                 raise GraphError("a tensor cannot be assigned to inside a scan: make it a carry")
             own = outer_sources(node)
             src = (*node.src[: len(node.src) - len(own)], *[done[s] for s in own])
-            value = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+            value = node.with_sources(src)
             done[node] = value
             for target in goals.get(node, ()):
                 store = make(O.CONTIGUOUS, node.dtype, (value,), len(self.targets))
@@ -175,7 +175,7 @@ class _LoopCutter(Cutter):
     def __init__(
         self, outer: Cutter, sink: UOp, device: str, bind: UOp, targets: dict[UOp, _Target]
     ) -> None:
-        super().__init__(sink, device, outer.takes, outer.in_place)
+        super().__init__(sink, device, outer.capable, outer.in_place)
         self.numbers, self.cut = outer.numbers, Cut(outer.cut.calls)
         self.binds = (*outer.binds, bind)
         self.targets = targets

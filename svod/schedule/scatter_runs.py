@@ -13,11 +13,12 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
+from svod.schedule.costs_gpu import GPU
 
-FEWEST = 4096  # steps from which sorting pays
-PART = 128  # steps of a part, about
+FEWEST = GPU.scatter_sort_from  # steps from which sorting pays
+PART = GPU.scatter_part  # steps of a part, about
 WORD = 32  # bits of a step's number
-WIDE = 32  # neighbours that threads side by side write better
+WIDE = GPU.scatter_wide  # neighbours that threads side by side write better
 
 
 def sums_by_runs(node: UOp) -> UOp | None:

@@ -16,24 +16,25 @@ from math import prod
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, is_symbolic, make
+from svod.ir.capabilities import Capable, capabilities_of
+from svod.ir.node import UOp, is_symbolic
 from svod.ir.symbolic import terms_of
+from svod.schedule.costs_gpu import GPU
 from svod.schedule.cut import devices
-from svod.schedule.operands import TILING_DEVICES
 from svod.schedule.rangeify import counted_index
 from svod.schedule.scatter_runs import sums_by_runs
 from svod.schedule.views import Shape, output_indices
 
 FEW = 4  # values an element of a constant looks at, at most
 MANY, MOST = 512, 1 << 31  # steps whose numbers are compared to find the last
-ROWS = 32  # that never meet, from which on each is written in its own order
-SHORT = 2048  # steps of a row that take no longer than to begin anything else
+ROWS = GPU.scatter_rows  # that never meet, from which on each is written in its own order
+SHORT = GPU.short_scatter  # steps of a row that take no longer than to begin anything else
 
 
-def choices_for_scatters(sink: UOp, device: str) -> UOp:
+def choices_for_scatters(sink: UOp, device: str, capable: Capable = capabilities_of) -> UOp:
     """The graph with scatters as choices where that can be; ``device`` is the one by default.
 
-    A GPU makes many steps at once: its memory finds out which write is the last, and sums are made
+    Where many steps are made at once, memory finds out which write is the last, and sums are made
     after a sort, which brings those of a place together.
     """
     order = sink.toposort()
@@ -43,11 +44,12 @@ def choices_for_scatters(sink: UOp, device: str) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
-        new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
-        is_gpu = where.get(node, device).partition(":")[0] in TILING_DEVICES
-        choice = _choice(new, is_gpu) if node.op == O.SCATTER else None
-        if choice is not None:
-            new = B.contiguous(choice) if node in wanted else choice
+        new = node.with_sources(src)
+        if node.op == O.SCATTER:
+            at_once = capable(where.get(node, device)).scatters_at_once
+            choice = _choice(new, at_once)
+            if choice is not None:
+                new = B.contiguous(choice) if node in wanted else choice
         done[node] = new
     return done[sink]
 
@@ -61,7 +63,7 @@ class _Lines:
     rest: tuple[int, ...]  # the axes of the indices that no line runs along
 
 
-def _choice(node: UOp, is_gpu: bool) -> UOp | None:
+def _choice(node: UOp, at_once: bool) -> UOp | None:
     """The result of a SCATTER as a choice for every element; None where that costs too much."""
     x, values, *indices = node.src
     shape = indices[0].shape
@@ -70,7 +72,7 @@ def _choice(node: UOp, is_gpu: bool) -> UOp | None:
     lines = _lines(x, indices)
     if prod([shape[a] for a in lines.rest]) > _looks(x, lines):
         rows = prod([shape[a] for a in lines.axis.values()])
-        if not is_gpu or _has_short_rows(rows, prod(shape)) or not MANY <= prod(shape) <= MOST:
+        if not at_once or _has_short_rows(rows, prod(shape)) or not MANY <= prod(shape) <= MOST:
             return None
         return _by_winners(node) if node.arg == "set" else sums_by_runs(node)
     found = x

@@ -1,23 +1,28 @@
-"""A graph to a pre-schedule: calls in order, with no buffers attached; cached by structure."""
+"""A graph to a pre-schedule: calls in order, with no buffers attached; cached by structure.
+
+``SCHEDULE_PASSES`` is the only list of steps from a normalised tensor graph to kernel calls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
 
 from svod.base.knobs import knobs
 from svod.base.timing import span
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.capabilities import Capabilities, Capable, capabilities_of
 from svod.ir.node import UOp, make
+from svod.ir.passes import Pass, calls_hold, run_passes, tensors_hold
 from svod.ir.rewrite import rewrite
 from svod.ir.rules import VALUES
-from svod.schedule.attention import Takes
 from svod.schedule.cache import Cache
 from svod.schedule.channels import channels_last
 from svod.schedule.cut import cut
 from svod.schedule.files import only_parts
 from svod.schedule.normalize import Normalization, restore_variables
-from svod.schedule.operands import TILING_DEVICES
+from svod.schedule.offsets import without_offsets
 from svod.schedule.plain import plain_operands
 from svod.schedule.preschedule import (
     PreSchedule,
@@ -29,7 +34,7 @@ from svod.schedule.reshapes import reshape_last
 from svod.schedule.scatters import choices_for_scatters
 from svod.schedule.sorts import lowered_sorts
 from svod.schedule.split_reduce import split_reductions
-from svod.schedule.work import EFFECTS, LEAVES
+from svod.schedule.stored_sources import stored_sources
 
 CACHE_ENTRIES = 512
 
@@ -43,19 +48,19 @@ def pre_schedule(
     device: str,
     cached: bool = True,
     compiler: str = "",
-    takes: Takes | None = None,
+    capable: Capable = capabilities_of,
 ) -> PreSchedule:
     """The schedule of a normalised graph.
 
     ``device`` is where values go that no buffer places, ``compiler`` the identity of the compiler
-    that its kernels are for, ``takes`` what that compiler has one kernel for.
+    that its kernels are for, ``capable`` says what kernels of a device can do.
     """
     found = graph if isinstance(graph, Normalization) else Normalization(graph, (), ())
     if not cached or knobs.disable_schedule_cache:
-        return _make(found, device, takes)
+        return _make(found, device, capable)
     key = (found.sink, device, compiler)
     known = schedules.get(key)
-    return known if known is not None else schedules.insert(key, _make(found, device, takes))
+    return known if known is not None else schedules.insert(key, _make(found, device, capable))
 
 
 def clear_schedule_cache() -> None:
@@ -63,123 +68,133 @@ def clear_schedule_cache() -> None:
     schedules.clear()
 
 
-def kernel_graph(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
+# -- passes ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Scheduling:
+    """What the passes know beside the graph."""
+
+    device: str  # where values go that no buffer places
+    capable: Capable = capabilities_of  # what kernels of a device can do, by its name
+    in_place: frozenset[UOp] = frozenset()  # products that read windows of their factors in place
+    _ordered: tuple[UOp, list[UOp]] | None = field(default=None, init=False)
+
+    @property
+    def able(self) -> Capabilities:
+        """What the device by default can do."""
+        return self.capable(self.device)
+
+    def order(self, sink: UOp) -> list[UOp]:
+        """The nodes of a graph, sources first; those of the latest graph are kept."""
+        if self._ordered is None or self._ordered[0] is not sink:
+            self._ordered = (sink, sink.toposort())
+        return self._ordered[1]
+
+
+def _simplify(sink: UOp, at: Scheduling) -> UOp:
+    return rewrite((sink,), VALUES)[0]
+
+
+def _scatters(sink: UOp, at: Scheduling) -> UOp:
+    return choices_for_scatters(sink, at.device, at.capable)
+
+
+def _sorts(sink: UOp, at: Scheduling) -> UOp:
+    return lowered_sorts(sink, at.device, at.capable)
+
+
+def _files(sink: UOp, at: Scheduling) -> UOp:
+    return only_parts(sink, at.order(sink))
+
+
+def _reshapes(sink: UOp, at: Scheduling) -> UOp:
+    return reshape_last(sink, at.order(sink))
+
+
+def _sources(sink: UOp, at: Scheduling) -> UOp:
+    return stored_sources(sink, at.order(sink))
+
+
+def _reductions(sink: UOp, at: Scheduling) -> UOp:
+    return split_reductions(sink, at.order(sink), at.able.runs_blocks)
+
+
+def _channels(sink: UOp, at: Scheduling) -> UOp:
+    sink, at.in_place = channels_last(sink, at.able)
+    return sink
+
+
+def _offsets(sink: UOp, at: Scheduling) -> UOp:
+    sink, at.in_place = without_offsets(sink, at.able, at.in_place)
+    return sink
+
+
+def _operands(sink: UOp, at: Scheduling) -> UOp:
+    sink, at.in_place = plain_operands(sink, at.able, at.in_place)
+    return sink
+
+
+def _cut(sink: UOp, at: Scheduling) -> UOp:
+    return make(O.SINK, dt.void, tuple(cut(sink, at.device, at.capable, at.in_place).outputs))
+
+
+SCHEDULE_PASSES: tuple[Pass[Scheduling], ...] = (
+    Pass(
+        "simplify", _simplify, tensors_hold, "algebra that holds for every input, bit for bit",
+        rewrite,
+    ),
+    Pass(
+        "scatters", _scatters, tensors_hold,
+        "scatters become choices, or sums after a sort, where that is faster",
+        choices_for_scatters,
+    ),
+    Pass("sorts", _sorts, tensors_hold, "sorts become kernels that the device has", lowered_sorts),
+    Pass("files", _files, tensors_hold, "of files only what is used is read", only_parts),
+    Pass(
+        "reshapes", _reshapes, tensors_hold,
+        "reshapes of rows go behind what is computed per element", reshape_last,
+    ),
+    Pass(
+        "sources", _sources, tensors_hold, "what reads whole buffers has its sources stored",
+        stored_sources,
+    ),
+    Pass(
+        "reductions", _reductions, tensors_hold,
+        "large reductions in two stages, so that every core has work", split_reductions,
+    ),
+    Pass(
+        "channels", _channels, tensors_hold,
+        "operands of convolutions are stored with channels last, where they are read in place",
+        channels_last,
+    ),
+    Pass(
+        "offsets", _offsets, tensors_hold,
+        "zero points are taken out of products, so that bytes are what is multiplied",
+        without_offsets,
+    ),
+    Pass(
+        "operands", _operands, tensors_hold,
+        "operands that tiles cannot copy are stored as matrices", plain_operands,
+    ),
+    Pass("cut", _cut, calls_hold, "every stored value becomes a call of a kernel", cut),
+)  # fmt: skip
+
+
+def kernel_graph(sink: UOp, device: str, capable: Capable = capabilities_of) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
-    _verify(sink, "normalize")
-    (sink,) = rewrite((sink,), VALUES)
-    sink = lowered_sorts(choices_for_scatters(sink, device), device, takes)
-    _verify(sink, "scatters and sorts")
-    order = sink.toposort()
-    parts = only_parts(sink, order)
-    if parts is not sink:
-        sink, order = parts, parts.toposort()
-    reshaped = reshape_last(sink, order)
-    if reshaped is not sink:
-        sink, order = reshaped, reshaped.toposort()
-    stored = _stored_sources(sink, order)
-    is_gpu = device.partition(":")[0] in TILING_DEVICES
-    sink = split_reductions(stored, order if stored is sink else None, is_gpu)
-    _verify(sink, "split reductions")
-    sink, in_place = channels_last(sink, device, takes)
-    sink, in_place = plain_operands(sink, device, in_place)
-    _verify(sink, "orders of operands")
-    return make(O.SINK, dt.void, tuple(cut(sink, device, takes, in_place).outputs))
-
-
-def _make(found: Normalization, device: str, takes: Takes | None) -> PreSchedule:
-    with span("schedule"):
-        return create_pre_schedule(kernel_graph(restore_variables(found), device, takes))
-
-
-def _verify(sink: UOp, stage: str) -> None:
     if knobs.verify:
-        from svod.ir.verify import verify_tensor_graph  # loaded only where something is checked
-
-        verify_tensor_graph(sink, stage)
-
-
-_WHOLE = frozenset({O.COPY, O.CUSTOM_FUNCTION, O.SORT, O.RADIX})
-_READERS = _WHOLE | {O.SCAN, O.ASSIGN}
+        tensors_hold(sink, "normalize")
+    return run_passes(SCHEDULE_PASSES, sink, Scheduling(device, cache(capable)))
 
 
-def _stored_sources(sink: UOp, order: list[UOp]) -> UOp:
-    """Copies, custom functions, sorts and loops read whole buffers: these are stored first."""
-    if not any(node.op in _READERS for node in order):
-        return sink
-    done: dict[UOp, UOp] = {}
-    for node in order:
-        src = tuple([done[s] for s in node.src])
-        if node.op in _WHOLE:
-            src = tuple([s if s.op == O.DEVICE or _is_stored(s) else _stored(s) for s in src])
-        elif node.op == O.SCAN:
-            first = 2 + node.arg.carries
-            src = (*src[:first], *[_stored_below(s) for s in src[first:]])
-        elif node.op == O.ASSIGN and not _is_elementwise_safe(src[0], src[1]):
-            src = (src[0], _stored(src[1]))
-        done[node] = node if src == node.src else make(node.op, node.dtype, src, node.arg)
-    return done[sink]
-
-
-def _stored(node: UOp) -> UOp:
-    return make(O.CONTIGUOUS, node.dtype, (node,))
-
-
-def _stored_below(node: UOp) -> UOp:
-    """The same movement of a stored value."""
-    if node.op in O.MOVEMENT:
-        below = _stored_below(node.src[0])
-        return node if below is node.src[0] else make(node.op, node.dtype, (below,), node.arg)
-    is_light = node.op in LEAVES or (node.op in EFFECTS and node.op != O.ASSIGN)
-    return node if is_light else _stored(node)
-
-
-def _is_stored(node: UOp) -> bool:
-    while node.op == O.RESHAPE:
-        node = node.src[0]
-    return node.op in _WHOLE or node.op in (O.BUFFER, O.PARAM, O.CONTIGUOUS, O.SCATTER)
-
-
-def _is_elementwise_safe(target: UOp, value: UOp) -> bool:
-    """Whether the value reads the target's memory only at the element being written.
-
-    What is stored first, by a kernel of its own, may read all of it.
-    """
-    base = _memory(target)
-    here: dict[UOp, None] = {value: None}  # nodes read at the element being written
-    elsewhere: dict[UOp, None] = {}
-    for node in _growing(here):
-        if node.op in O.ELEMENTWISE:
-            here.update(dict.fromkeys(node.src))
-        elif node is not target:
-            elsewhere[node] = None
-    for node in _growing(elsewhere):
-        if node is base or (node.op == O.ASSIGN and _memory(node) is base):
-            return False
-        if node.op not in _APART:
-            elsewhere.update(dict.fromkeys(node.src))
-    return True
-
-
-def _growing(nodes: dict[UOp, None]) -> Iterator[UOp]:
-    """The nodes in order, also those added on the way."""
-    done = 0
-    while done < len(nodes):
-        for node in list(nodes)[done:]:
-            done += 1
-            yield node
-
-
-_APART = EFFECTS - {O.SCAN}
-
-
-def _memory(view: UOp) -> UOp:
-    """The memory behind a view and what was assigned to it."""
-    while view.op in O.MOVEMENT or view.op in (O.ASSIGN, O.AFTER):
-        view = view.src[0]
-    return view
+def _make(found: Normalization, device: str, capable: Capable) -> PreSchedule:
+    with span("schedule"):
+        return create_pre_schedule(kernel_graph(restore_variables(found), device, capable))
 
 
 __all__ = [
+    "SCHEDULE_PASSES",
     "PreSchedule",
     "PreScheduleItem",
     "clear_schedule_cache",

@@ -9,27 +9,37 @@ read and write the axis once: O(n log² n).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import DIGIT_BITS, ParamArg, RadixArg, SortArg
+from svod.ir.capabilities import Capabilities, Capable, capabilities_of
 from svod.ir.node import UOp, const, elements, is_symbolic, make
-from svod.schedule.attention import Takes
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.costs_gpu import GPU
 from svod.schedule.cut import devices
 
-EVALUATING_DEVICES = frozenset({"REF"})  # which know what a sort is
-SHARE = 8192  # the longest row that one block of a GPU sorts
-DEALT = 4096  # words of a block where several work on one row
-CPU_SHARE = 1 << 14  # the same for a core
-CPU_DEALT = 1 << 16
-SHORT = 256  # rows up to here share a block of a GPU
-JOINED = 2048  # words of such a block
-FEWER = 4  # few are kept where it is at most this part
+JOINED = GPU.joined_sort_words  # words of a block that short rows share
+FEWER = CPU.sort_kept_part  # few are kept where it is at most this part
 FUSED = 2  # network stages between two stores; each doubles the reads of an element
+
+
+class SortSizes(NamedTuple):
+    """What kernels of a device sort, in words."""
+
+    share: int  # the longest row that one kernel sorts
+    dealt: int  # of a block where several work on a row
+    piece: int  # of a piece where few are kept
+    short: int  # rows up to here share a block
+
+
+BY_CORES: Final = SortSizes(CPU.sort_words, CPU.sort_dealt_words, CPU.sort_words, 0)
+BY_BLOCKS: Final = SortSizes(
+    GPU.sort_words, GPU.sort_dealt_words, GPU.sort_dealt_words, GPU.short_sort_words
+)
 
 
 def is_sort(body: UOp) -> bool:
@@ -38,8 +48,8 @@ def is_sort(body: UOp) -> bool:
     return store.op == O.STORE and store.src[1].op in (O.SORT, O.RADIX)
 
 
-def lowered_sorts(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
-    """The graph with every SORT as kernels of its device; ``takes`` says how long rows may be."""
+def lowered_sorts(sink: UOp, device: str, capable: Capable = capabilities_of) -> UOp:
+    """The graph with every SORT as kernels that its device has."""
     order = sink.toposort()
     if not any(n.op == O.SORT for n in order):
         return sink
@@ -50,30 +60,21 @@ def lowered_sorts(sink: UOp, device: str, takes: Takes | None = None) -> UOp:
         if node.op == O.SINK:  # its sources are stored
             pairs = zip(node.src, src, strict=True)
             src = tuple([B.contiguous(new) if old.op == O.SORT else new for old, new in pairs])
-        new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        new = node.with_sources(src)
         if node.op == O.SORT:
-            place = where.get(node, device)
-            kind = place.partition(":")[0]
-            if kind not in EVALUATING_DEVICES:
-                new = _lowered(new.src[0], new.arg, _sizes(kind, takes(place) if takes else None))
+            able = capable(where.get(node, device))
+            if not able.evaluates_sorts:
+                new = _lowered(new.src[0], new.arg, _sizes(able))
         done[node] = new
     return done[sink]
 
 
-class _Sizes(NamedTuple):
-    """What kernels of a device sort."""
-
-    share: int  # the longest row that one kernel sorts
-    dealt: int  # words of a block where several work on a row
-    piece: int  # words of a piece where few are kept
-    short: int  # rows up to here share a block
-
-
-def _sizes(kind: str, takes: Callable[[UOp], bool] | None) -> _Sizes:
-    if kind != "CUDA":
-        return _Sizes(CPU_SHARE, CPU_DEALT, CPU_SHARE, 0)
-    share = SHARE if takes is None or takes(body_of(SHARE)) else DEALT
-    return _Sizes(share, DEALT, DEALT, SHORT)
+def _sizes(able: Capabilities) -> SortSizes:
+    """What the device sorts; the longest row may be too long for the memory of its blocks."""
+    sizes = BY_BLOCKS if able.runs_blocks else BY_CORES
+    if able.takes is None or able.takes(body_of(sizes.share)):
+        return sizes
+    return sizes._replace(share=sizes.dealt)
 
 
 def body_of(size: int) -> UOp:
@@ -82,7 +83,7 @@ def body_of(size: int) -> UOp:
     return make(O.SINK, dt.void, (make(O.STORE, dt.void, (target, B.sort(source))),))
 
 
-def _lowered(x: UOp, arg: SortArg, sizes: _Sizes) -> UOp:
+def _lowered(x: UOp, arg: SortArg, sizes: SortSizes) -> UOp:
     size = x.shape[-1]
     if is_symbolic(x.shape):
         return _shown(_network(x, arg.high), arg)

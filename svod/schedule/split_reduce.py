@@ -17,16 +17,18 @@ from svod.ir import ops as O
 from svod.ir.args import ReduceArg
 from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.schedule.channels import stepped_axes
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.costs_gpu import GPU
 from svod.schedule.down import DOWN_PIECES, sum_down
-from svod.schedule.operands import are_halves, moving_axes, tiled_factors, unmoved
+from svod.schedule.products import are_halves, moving_axes, tiled_product, unmoved
 from svod.schedule.storage import is_one_hot
 from svod.schedule.whole_rows import whole_rows
 
-SPLIT_FROM = 1 << 16  # elements per result from which splitting pays
-FEW_RESULTS = 256
-PIECES = 64  # partial results wanted in all
-BLOCKS = 264  # of 1024 threads that a GPU runs at once
-KEPT = 1 << 15  # elements of a row that threads of one block keep in registers
+SPLIT_FROM = CPU.split_from  # elements per result from which splitting pays
+FEW_RESULTS = CPU.split_few_results
+PIECES = CPU.split_pieces  # partial results wanted in all
+BLOCKS = GPU.resident_blocks  # of 1024 threads that a GPU runs at once
+KEPT = GPU.kept_row  # elements of a row that threads of one block keep in registers
 LEAST_PIECE, LEAST_COLUMN = 4096, 1024  # elements of a piece of a row, and of a column
 WARP, FEW_PIECES = 32, 4  # columns that a block sums; pieces below which short rows stay whole
 TILE, FEW_TILES, TILES = 128, 32, 132  # side of a tile of a product, below how many, and wanted
@@ -38,34 +40,34 @@ VECTOR = 8  # elements that a thread reads at once, at most
 LONG = 16  # results that are better neighbours than the places of a window
 
 
-def split_reductions(sink: UOp, order: list[UOp] | None = None, is_gpu: bool = False) -> UOp:
+def split_reductions(sink: UOp, order: list[UOp] | None = None, in_blocks: bool = False) -> UOp:
     """The graph with large reductions split; ``order`` is its toposort where that is known."""
     order = sink.toposort() if order is None else order
     reductions = [node for node in order if node.op == O.REDUCE_AXIS]
-    cuts = {n: _product_cut(n) for n in reductions} if is_gpu else {}
+    cuts = {n: _product_cut(n) for n in reductions} if in_blocks else {}
     products = {n: cut for n, cut in cuts.items() if cut is not None}
-    down = {} if is_gpu else {n: axis for n in reductions if (axis := sum_down(n)) >= 0}
-    counts = {n: _count(n, is_gpu) for n in reductions}
+    down = {} if in_blocks else {n: axis for n in reductions if (axis := sum_down(n)) >= 0}
+    counts = {n: _count(n, in_blocks) for n in reductions}
     large = [n for n, wanted in counts.items() if wanted > 1]
     if not products and not down and not large:
         return sink
-    whole = frozenset() if is_gpu else whole_rows(order, large)
+    whole = frozenset() if in_blocks else whole_rows(order, large)
     done: dict[UOp, UOp] = {}
     for node in order:
         src = tuple([done[s] for s in node.src])
-        new = node if src == node.src else make(node.op, node.dtype, src, node.arg)
+        new = node.with_sources(src)
         if node in products:
             new = _split_product(new, *products[node])
         elif node in down:
             source, axis = new.src[0], down[node]
             new = _sums_of_pieces(new, axis, _as_two(source, axis, DOWN_PIECES))
         elif counts.get(node, 0) > 1 and node not in whole:
-            new = _split(new, counts[node], is_gpu)
+            new = _split(new, counts[node], in_blocks)
         done[node] = new
     return done[sink]
 
 
-def _count(node: UOp, is_gpu: bool) -> int:
+def _count(node: UOp, in_blocks: bool) -> int:
     """Pieces wanted of each result of a reduction: several where few results have many elements."""
     shape = node.src[0].shape
     total = elements(shape)
@@ -73,7 +75,7 @@ def _count(node: UOp, is_gpu: bool) -> int:
         return 1
     results = max(1, prod(node.shape))
     each = total // results
-    if is_gpu:
+    if in_blocks:
         return _blocks(node, results, each)
     return max(8, PIECES // results) if results <= FEW_RESULTS and each >= SPLIT_FROM else 1
 
@@ -102,19 +104,19 @@ def _blocks(node: UOp, results: int, each: int) -> int:
     return min(wanted, each // LEAST_COLUMN) if wanted >= FEW_PIECES else 1
 
 
-def _split(node: UOp, wanted: int, is_gpu: bool) -> UOp:
+def _split(node: UOp, wanted: int, in_blocks: bool) -> UOp:
     source = node.src[0]
     shape = source.shape
     axes = sorted(node.arg.axes)
     axis = max(axes, key=lambda a: (shape[a] >= PIECES, -a))
-    pieces = _divisor(shape[axis], wanted) if is_gpu else _pieces(shape[axis], wanted)
-    has_rest = is_gpu and 2 * pieces < wanted and len(axes) == 1
+    pieces = _divisor(shape[axis], wanted) if in_blocks else _pieces(shape[axis], wanted)
+    has_rest = in_blocks and 2 * pieces < wanted and len(axes) == 1
     if pieces < 2 and not has_rest:
         return node
     if node.dtype.kind == "f" and node.dtype.bits < 32 and node.arg.op in (O.ADD, O.MUL):
         # Partial results of small floats are kept wide, as one kernel would keep them.
         f32 = make(O.CAST, dt.float32, (source,))
-        whole = _split(make(O.REDUCE_AXIS, dt.float32, (f32,), node.arg), wanted, is_gpu)
+        whole = _split(make(O.REDUCE_AXIS, dt.float32, (f32,), node.arg), wanted, in_blocks)
         return make(O.CAST, node.dtype, (whole,))
     if not has_rest:
         return _in_pieces(node, axis, pieces)
@@ -165,37 +167,22 @@ def _pieces(size: int, wanted: int) -> int:
 
 def _product_cut(node: UOp) -> tuple[int, int] | None:
     """The axis along which a product is split, and into how many; None where that does not pay."""
-    factors = tiled_factors(node)
-    if not factors:
+    product = tiled_product(node)
+    if product is None:
         return None
-    shape = factors[0].shape
-    first, second = map(moving_axes, factors)
-    results = [a for a in range(len(shape)) if a not in node.arg.axes]
-    rows = prod([shape[a] for a in results if a not in second])
-    columns = prod([shape[a] for a in results if a not in first])
-    both = prod([shape[a] for a in results if a in first and a in second])
-    steps = prod([shape[a] for a in node.arg.axes])
-    # Tiles of 16-bit products are twice as wide, and stay for as long as there are more of them.
-    is_narrow = are_halves(factors)
-    wide = 2 * TILE if is_narrow else TILE
-    tiles = -(-rows // TILE) * -(-columns // wide) * both
-    is_thin = is_narrow and min(rows, columns) <= THIN
-    if is_thin:  # the long side is the one that has 128 in a tile
-        tiles = -(-max(rows, columns) // TILE) * both
-    least = LEAST_STEPS if tiles <= FEW_TILES // 2 or not is_narrow or is_thin else MANY_STEPS
-    wanted = min(TILES // tiles if is_narrow else -(-TILES // tiles), steps // least)
+    shape = node.src[0].shape
+    both, rows, columns, steps = product.sizes
+    is_narrow = are_halves(product)
     kept = [] if is_narrow else stepped_axes(node)
-    if kept:  # windows, in tiles of any of three forms, two of which share a multiprocessor
-        tiles = both * min([-(-rows // m) * -(-columns // n) for m, n in FORMS])
-        wanted = min(-(-2 * TILES // tiles), steps // least)
-    most = TILES if kept else THIN_TILES if is_thin else FEW_TILES
-    if tiles > most or wanted < 2:
+    if is_narrow:
+        wanted = _narrow_pieces(rows, columns, both, steps)
+    else:
+        wanted = _wide_pieces(rows, columns, both, steps, bool(kept))
+    if wanted < 2:
         return None
     axes = [axis for axis in sorted(node.arg.axes) if axis not in kept]
-    if is_narrow:
-        cuts = [(axis, _divisor(shape[axis], wanted)) for axis in axes]
-    else:
-        cuts = [(axis, _pieces(shape[axis], wanted)) for axis in axes]
+    count = _divisor if is_narrow else _pieces
+    cuts = [(axis, count(shape[axis], wanted)) for axis in axes]
     cuts = [(axis, pieces) for axis, pieces in cuts if wanted <= 2 * pieces <= 4 * wanted]
 
     def left(cut: tuple[int, int]) -> int:
@@ -205,6 +192,28 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
 
     # Of the outer ones, which leave long rows whole.
     return max(cuts, key=lambda cut: (left(cut), cut[1] if is_narrow else 0), default=None)
+
+
+def _narrow_pieces(rows: int, columns: int, both: int, steps: int) -> int:
+    """Pieces of a 16-bit product: its tiles are twice as wide, and stay for as long as there are
+    more of them. 0 where there are many."""
+    tiles = -(-rows // TILE) * -(-columns // (2 * TILE)) * both
+    is_thin = min(rows, columns) <= THIN
+    if is_thin:  # the long side is the one that has 128 in a tile
+        tiles = -(-max(rows, columns) // TILE) * both
+    least = LEAST_STEPS if tiles <= FEW_TILES // 2 or is_thin else MANY_STEPS
+    is_few = tiles <= (THIN_TILES if is_thin else FEW_TILES)
+    return min(TILES // tiles, steps // least) if is_few else 0
+
+
+def _wide_pieces(rows: int, columns: int, both: int, steps: int, has_windows: bool) -> int:
+    """Pieces of a float32 product. Windows are in tiles of any of three forms, two of which share a
+    multiprocessor. 0 where there are many."""
+    if has_windows:
+        tiles = both * min([-(-rows // m) * -(-columns // n) for m, n in FORMS])
+        return min(-(-2 * TILES // tiles), steps // LEAST_STEPS) if tiles <= TILES else 0
+    tiles = -(-rows // TILE) * -(-columns // TILE) * both
+    return min(-(-TILES // tiles), steps // LEAST_STEPS) if tiles <= FEW_TILES else 0
 
 
 def _divisor(size: int, most: int) -> int:

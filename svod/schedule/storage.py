@@ -24,7 +24,9 @@ from svod.ir.node import UOp, elements
 from svod.ir.scan import outer_order
 from svod.ir.symbolic import ZERO
 from svod.schedule.attention import Whole
-from svod.schedule.phases import interleaves, product_below
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.costs_gpu import GPU
+from svod.schedule.products import interleaves, is_contraction, large_product, unmoved
 from svod.schedule.views import (
     MAX_STACKED,
     Indices,
@@ -34,14 +36,16 @@ from svod.schedule.views import (
     output_indices,
     source_indices,
 )
-from svod.schedule.work import EFFECTS, LEAVES, LOAD_COST, Work, is_contraction
+from svod.schedule.work import EFFECTS, LEAVES, LOAD_COST, Work
 
-STORE_COST = 6.0  # writing it and reading it again from memory that is not the closest cache
-KERNEL_COST = 2000.0  # one more launch and one more kernel to compile
-REPEATED = 1 << 20  # elements that blocks add up in vain, about what a launch costs
-MAX_USES = 6  # more places than this and the value is stored
-INNER_WORK = 1 << 16  # a reduction inside another one may repeat at most this much in one kernel
-BAND_COLUMN = 100  # the loop over a row of scores, which all passes over it share
+STORE_COST = CPU.store  # writing it and reading it again from memory that is not the closest cache
+KERNEL_COST = CPU.kernel  # one more launch and one more kernel to compile
+REPEATED = GPU.repeated_elements  # elements that blocks add up in vain, about what a launch costs
+MAX_USES = CPU.most_uses  # more places than this and the value is stored
+# a reduction inside another one may repeat at most this much in one kernel
+INNER_WORK = CPU.inner_work
+PLAIN_COST = CPU.plain_product  # of a product's element in plain loops, in a tile's
+BAND_COLUMN = CPU.band_column  # the loop over a row of scores, which all passes over it share
 
 Use = tuple[UOp, Indices, tuple[UOp, ...]]  # kernel root, indices, loops around, outermost first
 
@@ -73,7 +77,8 @@ def decide_storage(
     decision = _Decision(order, whole, held, inside)
     again = set() if has_blocks is None else decision.repeated(has_blocks)
     if again:
-        decision = _Decision(order, Whole(whole.roots, whole.stored | again), held, inside)
+        stored = whole.stored | again
+        decision = _Decision(order, Whole(whole.roots, stored, whole.inside), held, inside)
     return decision.stored
 
 
@@ -87,7 +92,7 @@ class _Decision:
         self.places, self.stacks = _Places(), _Stacks()
         self.uses: dict[UOp, list[Use]] = {}
         self.stored: set[UOp] = set()
-        self.narrower: set[UOp] = set()  # stored instead of what they are converted to
+        self.wanted: set[UOp] = set()  # stored for what is made of them: conversions, gathers
         self.contraction_in: set[UOp] = set()  # kernels that hold one
         self.reduce_numbers: dict[UOp, int] = {}
         self.sums: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}  # of a kernel, with loops
@@ -103,7 +108,7 @@ class _Decision:
             return
         here = self.uses.get(node)
         is_held = node in self.held.values
-        if node in self.whole.stored or (node in self.narrower and not is_held):
+        if node in self.whole.stored or (node in self.wanted and not is_held):
             here = [self.start(node)]
         if here is None or node in self.whole.roots:
             return
@@ -137,12 +142,15 @@ class _Decision:
     def settled(self, node: UOp, here: list[Use]) -> list[Use]:
         """The uses of a value, which is stored where that is cheaper."""
         merged = _placed(here, self.places)
-        if node in self.stored or node in self.inside or not self.must_store(node, merged):
+        if node in self.stored or node in self.inside:
+            return merged
+        if not self.leaves_product(node, here) and not self.must_store(node, merged):
             return merged
         source = _narrower(node)
         if source is None:
             return [self.start(node)]
-        self.narrower.add(source)  # fewer bytes, and as good
+        if source.op in O.ELEMENTWISE:
+            self.wanted.add(source)  # fewer bytes, and as good
         return merged
 
     def effect(self, node: UOp) -> None:
@@ -181,6 +189,8 @@ class _Decision:
             if node.op == O.CAT:
                 self.joined(node, root, indices, nest)
             elif node.op == O.GATHER:
+                if self.gathers_product(node, nest):
+                    self.wanted.add(unmoved(node.src[0]))
                 lead = len(node.src[1].shape)
                 for s in node.src[1:]:
                     self.use(s, root, indices[:lead], nest)
@@ -190,6 +200,14 @@ class _Decision:
                 self.use(node.src[0], root, around + (ZERO,) * missing + indices[lead:], nest)
             else:
                 self.use(node.src[0], root, self.places.source(node, indices), nest)
+
+    def gathers_product(self, node: UOp, nest: tuple[UOp, ...]) -> bool:
+        """Whether a gather reads much of a finished product, which tiles compute as a whole."""
+        source = unmoved(node.src[0])
+        product = self.work.carries.get(source)
+        if product is None or large_product(product) is None:
+            return False
+        return PLAIN_COST * _evaluations(nest) >= elements(source.shape)
 
     def joined(self, node: UOp, root: UOp, indices: Indices, nest: tuple[UOp, ...]) -> None:
         counter = indices[node.arg]
@@ -219,13 +237,21 @@ class _Decision:
             more = _loops([inner[axis] for axis in node.arg.axes])
             self.use(node.src[0], root, tuple(inner), (*nest, *more))
 
+    def leaves_product(self, node: UOp, uses: list[Use]) -> bool:
+        """Whether a value is a finished product, used in loops that are not those of its sides:
+        a tile is one of the output then, and computes each product once."""
+        product = self.work.carries.get(node)
+        if product is None or (found := large_product(product)) is None:
+            return False
+        if any(_has_more_loops(indices, nest) for _, indices, nest in uses):
+            return True
+        is_bare = node is product or (node.op == O.CAST and node.src[0] is product)
+        return is_bare and any(interleaves(found, indices, nest) for _, indices, nest in uses)
+
     def must_store(self, node: UOp, uses: list[Use]) -> bool:
         """Whether a value is stored, for what it costs or for what a kernel cannot hold."""
         if is_one_hot(node):
             return False
-        product = product_below(node)
-        if product is not None and any(interleaves(product, i) for _, i, _ in uses):
-            return True
         work = self.work.of[node]
         size = elements(node.shape)
         counts = [_evaluations(nest) for _, _, nest in uses]
@@ -273,6 +299,12 @@ class _Decision:
         return node.op not in LEAVES and node.op not in EFFECTS and self.work.of[node] > LOAD_COST
 
 
+def _has_more_loops(indices: Indices, nest: tuple[UOp, ...]) -> bool:
+    """Whether loops go around a use that its indices do not need."""
+    used = frozenset().union(*[i.ranges for i in indices])
+    return not used.issuperset(nest)
+
+
 def _is_inner(nest: tuple[UOp, ...]) -> bool:
     return any(r.arg.kind is AxisKind.REDUCE for r in nest)
 
@@ -282,14 +314,18 @@ def _loops(indices: Sequence[UOp]) -> tuple[UOp, ...]:
 
 
 def _narrower(node: UOp) -> UOp | None:
-    """The narrower value that a converted one is exactly, where it is computed too."""
+    """The narrower value that a converted one is exactly: computed element by element, or memory.
+
+    Other values stay as they are: what joins or gathers is decided with its parts.
+    """
     if node.op != O.CAST:
         return None
     source = node.src[0]
     is_wider = source.dtype.kind == node.dtype.kind == "f" and source.dtype.bits < node.dtype.bits
     while source.op in O.MOVEMENT:
         source = source.src[0]
-    return source if is_wider and source.op in O.ALU else None
+    is_either = source.op in O.ELEMENTWISE or source.op in LEAVES or source.op in EFFECTS
+    return source if is_wider and is_either else None
 
 
 def is_one_hot(node: UOp) -> bool:

@@ -10,7 +10,7 @@ from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, RangeArg
 from svod.ir.node import UOp, const, largest, make
-from svod.ir.symbolic import TRUE, ZERO, add, and_, divide, ge, lt, modulo, mul, num, sub
+from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, lt, mul, num, parted, sub
 
 MAX_STACKED = 64  # values that one kernel stores side by side
 
@@ -60,9 +60,7 @@ def _unflatten(offset: UOp, shape: Shape) -> list[UOp]:
         if prod(shape[:i]) == 1:
             indices[i] = offset
             break
-        size = node_of(shape[i])
-        indices[i] = modulo(offset, size)
-        offset = divide(offset, size)
+        offset, indices[i] = parted(offset, node_of(shape[i]))
     return indices
 
 

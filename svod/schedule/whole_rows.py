@@ -12,9 +12,10 @@ from math import prod
 
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements
+from svod.schedule.costs_cpu import CPU
 
-ROWS = 16  # results from which cores have a row each
-CACHED = 16 << 20  # bytes that one kernel leaves in a cache for the next
+ROWS = CPU.whole_rows  # results from which cores have a row each
+CACHED = CPU.shared_cache  # bytes that one kernel leaves in a cache for the next
 _PASSED_ON = O.ELEMENTWISE | O.MOVEMENT
 _NONE: frozenset[UOp] = frozenset()
 

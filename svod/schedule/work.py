@@ -9,16 +9,17 @@ from __future__ import annotations
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements
 from svod.ir.scan import outer_sources
+from svod.schedule.costs_cpu import CPU
+from svod.schedule.products import is_contraction
 
 WEIGHT: dict[int, float] = dict.fromkeys(O.ELEMENTWISE, 1.0)
-WEIGHT.update(dict.fromkeys(range(O.EXP, O.ERF + 1), 4.0))
-WEIGHT.update(dict.fromkeys(range(O.EXPM1, O.ATANH + 1), 6.0))
-WEIGHT.update(
-    {O.DIV: 1.5, O.RECIP: 1.5, O.SQRT: 1.5, O.RSQRT: 2.0, O.POW: 15.0, O.ATAN2: 10.0}
-)  # fmt: skip
-WEIGHT.update({O.IDIV: 20.0, O.MOD: 20.0, O.FMOD: 20.0})
+WEIGHT.update(dict.fromkeys(range(O.EXP, O.ERF + 1), CPU.exponential))
+WEIGHT.update(dict.fromkeys(range(O.EXPM1, O.ATANH + 1), CPU.hyperbolic))
+WEIGHT.update(dict.fromkeys((O.DIV, O.RECIP, O.SQRT), CPU.division))
+WEIGHT.update({O.RSQRT: CPU.reciprocal_root, O.POW: CPU.power, O.ATAN2: CPU.arc_tangent})
+WEIGHT.update(dict.fromkeys((O.IDIV, O.MOD, O.FMOD), CPU.integer_division))
 COUNTED = frozenset({O.ADD, O.SUB, O.MUL, O.CAST})  # of loop counters: index arithmetic, free
-LOAD_COST = 1.0
+LOAD_COST = CPU.load
 MAX_WORK = 1e6
 EFFECTS = frozenset({O.CONTIGUOUS, O.COPY, O.ASSIGN, O.SCATTER, O.CUSTOM_FUNCTION, O.SCAN})
 EFFECTS |= {O.SORT, O.RADIX}
@@ -37,18 +38,19 @@ class Work:
             sources = outer_sources(node)
             for s in sources if len(sources) < 2 else set(sources):
                 users[s] += 1
-        self.carries: set[UOp] = set()  # a contraction and what follows it element by element
+        # A contraction and what follows it element by element, and which one that is.
+        self.carries: dict[UOp, UOp] = {}
         carries = self.carries
         for node in order:
             if node.op == O.REDUCE_AXIS:
                 if is_contraction(node):
-                    carries.add(node)
+                    carries[node] = node
                 continue
             for s in node.src:
                 if s in carries and users[s] == 1:
                     follows = node.op in O.ELEMENTWISE or node.op in (O.RESHAPE, O.PERMUTE)
                     if follows and elements(s.shape) == elements(node.shape):
-                        carries.add(node)
+                        carries[node] = carries[s]
         self.of = _work_per_element(order, self)
 
     def as_source(self, node: UOp, work: dict[UOp, float]) -> float:
@@ -86,22 +88,3 @@ def _work_per_element(order: list[UOp], facts: Work) -> dict[UOp, float]:
                 total += WEIGHT.get(op, 1.0)
             work[node] = min(MAX_WORK, total)
     return work
-
-
-def is_contraction(node: UOp) -> bool:
-    """A sum of products over an axis that matters: matmul, convolution."""
-    if node.arg.op != O.ADD:
-        return False
-    value = node.src[0]
-    while value.op == O.CAST:
-        value = value.src[0]
-    if value.op != O.MUL or value.src[0] is value.src[1]:
-        return False
-    size = elements(tuple([value.shape[a] for a in node.arg.axes])) if value.shape else 1
-    return size >= 4 and all(_reads_memory(s) for s in value.src)
-
-
-def _reads_memory(node: UOp) -> bool:
-    while node.op in O.MOVEMENT or node.op == O.CAST:
-        node = node.src[0]
-    return node.op != O.CONST

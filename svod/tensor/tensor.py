@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from sys import modules
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,65 @@ from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp
-from svod.tensor import history, tracing
-from svod.tensor.activations import Activations
-from svod.tensor.aliases import (
+from svod.tensor.core import history, tracing
+from svod.tensor.core.public_functions import guard_class
+from svod.tensor.core.tensor_core import (
+    become_complex,
+    common_device,
+    device_name,
+    real_axis,
+    set_class,
+    tensor_of,
+    wrap,
+)
+from svod.tensor.core.tensor_registry import (
+    buffer_node,
+    buffer_of,
+    changes,
+    device_below,
+    is_memory,
+    own_memory,
+    register,
+)
+from svod.tensor.fft.stft import Spectral
+from svod.tensor.gradients.autograd import Autograd
+from svod.tensor.layers.activations import Activations
+from svod.tensor.layers.convolution import Convolution
+from svod.tensor.layers.distances import Distances
+from svod.tensor.layers.image_patches import Patches
+from svod.tensor.layers.losses import Losses
+from svod.tensor.layers.margin_losses import Margins
+from svod.tensor.layers.normalization import Normalization
+from svod.tensor.layers.pooling import Pooling
+from svod.tensor.layers.unpooling import Unpooling
+from svod.tensor.linalg.matrix_methods import Matrices
+from svod.tensor.ops.assembly import Assembly
+from svod.tensor.ops.creation import Creation
+from svod.tensor.ops.cumulative import Cumulative
+from svod.tensor.ops.display import describe, formatted
+from svod.tensor.ops.gather_scatter import Indexed
+from svod.tensor.ops.indexing import Indexing
+from svod.tensor.ops.joining import Joining
+from svod.tensor.ops.matrix_products import Linear
+from svod.tensor.ops.movement import Movement
+from svod.tensor.ops.numeric import ALIASES, Numeric
+from svod.tensor.ops.numpy_interchange import (
+    Host,
+    copied,
+    import_dlpack,
+    node_of_array,
+    node_of_data,
+)
+from svod.tensor.ops.operators import Operators
+from svod.tensor.ops.reductions import Reductions
+from svod.tensor.ops.slice_scatter import Scattering
+from svod.tensor.ops.sorting import Sorting
+from svod.tensor.ops.statistics import Statistics
+from svod.tensor.ops.unary import Unary
+from svod.tensor.random.threefry import Random
+from svod.tensor.recording.realize import prepare, realize
+from svod.tensor.special.special_methods import Special
+from svod.tensor.views.aliases import (
     cut_off,
     give,
     linked,
@@ -36,56 +93,8 @@ from svod.tensor.aliases import (
     stored,
     view,
 )
-from svod.tensor.assembly import Assembly
-from svod.tensor.autograd import Autograd
-from svod.tensor.convolution import Convolution
-from svod.tensor.core import (
-    become_complex,
-    common_device,
-    device_name,
-    real_axis,
-    set_class,
-    tensor_of,
-    wrap,
-)
-from svod.tensor.creation import Creation
-from svod.tensor.cumulative import Cumulative
-from svod.tensor.display import describe, formatted
-from svod.tensor.distances import Distances
-from svod.tensor.elements import is_row_major
-from svod.tensor.guard import guard_class
-from svod.tensor.host import Host, copied, import_dlpack, node_of_array, node_of_data
-from svod.tensor.indexed import Indexed
-from svod.tensor.indexing import Indexing
-from svod.tensor.joining import Joining
-from svod.tensor.linear import Linear
-from svod.tensor.losses import Losses
-from svod.tensor.margins import Margins
-from svod.tensor.matrices import Matrices
-from svod.tensor.movement import Movement
-from svod.tensor.normalization import Normalization
-from svod.tensor.numeric import ALIASES, Numeric
-from svod.tensor.operators import Operators
-from svod.tensor.patches import Patches
-from svod.tensor.pooling import Pooling
-from svod.tensor.random import Random
-from svod.tensor.reductions import Reductions
-from svod.tensor.registry import (
-    buffer_node,
-    buffer_of,
-    changes,
-    device_below,
-    is_memory,
-    own_memory,
-    register,
-)
-from svod.tensor.scattering import Scattering
-from svod.tensor.sorting import Sorting
-from svod.tensor.special import Special
-from svod.tensor.spectral import Spectral
-from svod.tensor.statistics import Statistics
-from svod.tensor.unary import Unary
-from svod.tensor.unpooling import Unpooling
+from svod.tensor.views.pending_writes import is_copied
+from svod.tensor.views.strided_layout import is_row_major
 
 
 class Count(int):
@@ -227,19 +236,15 @@ class Tensor(
         return self.round(ndigits or 0)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        import svod
-
         if api_version not in (None, *_STANDARD_VERSIONS):
             known = ", ".join(_STANDARD_VERSIONS)
             raise ShapeError(f"array API version {api_version!r} is not supported: {known}")
-        return svod
+        return modules["svod"]
 
     # -- computing -----------------------------------------------------------------------------
 
     def realize(self, *others: Tensor, config: Any = None) -> Tensor:
         """Compute the values of this tensor, and of others, together."""
-        from svod.tensor.realize import realize
-
         realize([self, *others], config)
         return self
 
@@ -256,8 +261,6 @@ class Tensor(
         ``inputs={"x": x}`` names buffers that ``plan.bind(x=array)`` or ``plan(x=array)`` replace.
         ``freeze=True`` makes all other memory constant: weights are folded and packed once.
         """
-        from svod.tensor.realize import prepare
-
         return prepare([self, *others], config, inputs, outputs, freeze)
 
     def contiguous(self) -> Tensor:
@@ -371,7 +374,9 @@ class Tensor(
         source = tensor_of(value, self)
         target, base = self._written_view()
         waiting = B.floats_of(self.uop) if base.op != O.ASSIGN else base
-        if waiting.op == O.ASSIGN and (waiting is base or waiting not in source.uop.toposort()):
+        if waiting.op == O.ASSIGN and (
+            waiting is base or waiting not in source.uop.toposort() or is_copied(waiting, self)
+        ):
             wrap(waiting, self._device).realize()  # it comes first, and others may have read it
             target, base = self._written_view()
         node = B.broadcast_to(B.cast(source.uop, self.dtype), self.shape)

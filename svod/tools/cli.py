@@ -56,6 +56,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.tune import add_arguments
 
             add_arguments(verb)
+        if name in MODEL_VERBS:
+            from svod.tools.model_arguments import add_arguments as add_model_arguments
+
+            add_model_arguments(verb, name)
     return parser
 
 
@@ -89,11 +93,54 @@ def _tune(options: argparse.Namespace) -> Report:
     return tune(options)
 
 
+def _bench(options: argparse.Namespace) -> Report:
+    from svod.tools.comparing import bench
+
+    return bench(options)
+
+
+def _compile(options: argparse.Namespace) -> Report:
+    from svod.tools.running import compile_model
+
+    return compile_model(options)
+
+
+def _explain(options: argparse.Namespace) -> Report:
+    from svod.tools.running import explain
+
+    return explain(options)
+
+
+def _inspect(options: argparse.Namespace) -> Report:
+    from svod.tools.inspecting import inspect
+
+    return inspect(options)
+
+
+def _profile(options: argparse.Namespace) -> Report:
+    from svod.tools.running import profile
+
+    return profile(options)
+
+
+def _run(options: argparse.Namespace) -> Report:
+    from svod.tools.running import run
+
+    return run(options)
+
+
+MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run"})
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
+    ("bench", _bench, "Time an ONNX model, beside onnxruntime where it is installed."),
     ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
+    ("compile", _compile, "Write an ONNX model as a plan, which loads in milliseconds."),
     ("demo", _demo, "Train a small network before your eyes, and compare it with NumPy and torch."),
     ("doctor", _doctor, "Show what is installed and usable here, and run a self-test."),
     ("env", _env, "Show every SVOD_* variable: value, default, meaning."),
+    ("explain", _explain, "Show the kernels that a model or a plan is made of."),
+    ("inspect", _inspect, "Show what a model or a plan takes, gives and needs."),
+    ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
+    ("run", _run, "Run a model or a plan once."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
 )
 

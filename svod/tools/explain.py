@@ -1,4 +1,7 @@
-"""`svod.explain`: what a tensor or a plan turns into, kernel by kernel, without running it."""
+"""`svod.explain`: what a tensor or a plan turns into, kernel by kernel, without running it.
+
+Every kernel is shown as its own device makes it: loops of threads for a GPU, of cores for the CPU.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import ArgumentError, EmptySchedule
+from svod.codegen.choice import PLAINER, Chosen, compilable, explicit_loops
 from svod.codegen.explain import explain_loops
-from svod.codegen.pipeline import ordered_loops
+from svod.codegen.pipeline import generate_from
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cpu import cpu_target, plain_loops
 from svod.device.cpu.host import host_machine
+from svod.device.names import DISK_PREFIX, base_key
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
-from svod.runtime.chosen import (
-    PLAINER,
-    Chosen,
-    compilable,
-    explicit_loops,
-    known_loops,
-    plain_loops,
-)
+from svod.runtime.chosen import known_loops
 from svod.runtime.config import OptimizerConfig, PrepareConfig
 from svod.runtime.plan import ExecutionPlan
-from svod.tensor.core import Core
-from svod.tensor.realize import schedule_of
-from svod.tensor.registry import buffer_node
+from svod.schedule.preschedule import PreScheduleItem
+from svod.tensor.core.tensor_core import Core
+from svod.tensor.core.tensor_registry import buffer_node
+from svod.tensor.recording.realize import schedule_of
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
@@ -36,6 +37,7 @@ class _Kernel(NamedTuple):
     """A kernel to explain; the opts of its loops where they are chosen already."""
 
     body: UOp
+    device: str
     choice: tuple[tuple[Opt, ...], str] | None = None
 
 
@@ -53,8 +55,13 @@ def explanation(*things: Tensor | ExecutionPlan, code: bool = False, config: Any
     """The text that `explain` prints."""
     settings = PrepareConfig.of(config)
     kernels: list[_Kernel] = []
+    unknown: Counter[str] = Counter()  # kernels of saved plans: machine code without a graph
     for plan in [t for t in things if isinstance(t, ExecutionPlan)]:
-        kernels += [_Kernel(op.ast, op.kernel.choice) for op in plan.prepared_kernels()]
+        for op in plan.prepared_kernels():
+            if op.ast.src:
+                kernels.append(_Kernel(op.ast, base_key(op.device), op.kernel.choice))
+            else:
+                unknown[op.kernel.entry_point] += 1
     tensors: list[Any] = [t for t in things if not isinstance(t, ExecutionPlan)]
     for t in tensors:
         if not isinstance(t, Core):
@@ -62,24 +69,53 @@ def explanation(*things: Tensor | ExecutionPlan, code: bool = False, config: Any
     pending = [t for t in tensors if buffer_node(t.uop) is None]
     if pending:
         schedule, _ = schedule_of(pending, settings)
-        kernels += [_Kernel(item.body) for item in schedule.items if item.body.op == O.SINK]
+        items = [item for item in schedule.items if item.body.op == O.SINK]
+        kernels += [_Kernel(item.body, base_key(_device_of(item))) for item in items]
     if not kernels and len(pending) < len(tensors):
         raise EmptySchedule("nothing to explain: every tensor is realised")
-    machine = host_machine()
     parts = []
     for kernel, calls in Counter(kernels).items():  # in the order of the first call
-        found = _chosen(kernel, machine, settings.optimizer)
-        text = compilable(kernel.body, found, machine, partial(_text, kernel, machine, code))
+        text = _explained(kernel, settings, code)
         parts.append(text if calls == 1 else f"{calls} calls of\n{text}")
-    return "\n".join([_summary(kernels), *parts])
+    for name, calls in unknown.items():
+        times = "" if calls == 1 else f"{calls} calls of "
+        parts.append(
+            f"{times}kernel {name}: the saved plan holds its machine code, not its loops\n"
+        )
+    return "\n".join([_summary([*kernels, *unknown.elements()]), *parts])
+
+
+def _device_of(item: PreScheduleItem) -> str:
+    """The device that computes a call: that of the first argument which is not a file."""
+    places = [s.arg for node in item.arguments for s in node.src if s.op == O.DEVICE]
+    return next((p for p in places if not p.startswith(DISK_PREFIX)), "CPU")
+
+
+def _explained(kernel: _Kernel, settings: PrepareConfig, code: bool) -> str:
+    """What one kernel turns into on its device; one that no compiler makes is as on this CPU."""
+    device = settings.resolve_device(kernel.device)
+    if device.runs_programs and device.planning is not None:
+        return _planned(device.planning.code(kernel.body), code)
+    target = device.target if device.runs_programs else None
+    machine = host_machine() if target is None else target.machine
+    found = _chosen(kernel, machine, settings.optimizer)
+    return compilable(kernel.body, found, machine, partial(_text, kernel, machine, code))
+
+
+def _planned(found: KernelCode, code: bool) -> str:
+    """A kernel whose loops its device chooses; its text is what the device's compiler gets."""
+    text = explain_loops(found.body, found.kernel, found.opts, found.target, with_c=False)
+    return f"{text}code\n{found.text().source.rstrip()}\n" if code else text
 
 
 def _text(kernel: _Kernel, machine: Machine, code: bool, found: Chosen) -> str:
     """What one kernel turns into, if these loops can be lowered."""
     by = "" if found.by == "heuristics" else found.by
     if not code and kernel.choice is None:
-        ordered_loops(found.loops, machine, found.opts)
-    return explain_loops(kernel.body, found.loops, found.opts, machine, by=by, with_c=code)
+        generate_from(kernel.body, found.loops, found.opts, cpu_target(machine))
+    return explain_loops(
+        kernel.body, found.loops, found.opts, cpu_target(machine), by=by, with_c=code
+    )
 
 
 def _chosen(kernel: _Kernel, machine: Machine, config: OptimizerConfig) -> Chosen:
@@ -92,7 +128,7 @@ def _chosen(kernel: _Kernel, machine: Machine, config: OptimizerConfig) -> Chose
     return Chosen(explicit_loops(kernel.body, opts, machine), opts, by)
 
 
-def _summary(kernels: list[_Kernel]) -> str:
+def _summary(kernels: list[_Kernel | str]) -> str:
     distinct = len(set(kernels))
     calls = "1 call" if len(kernels) == 1 else f"{len(kernels)} calls"
     return f"{calls} of {distinct} distinct {'kernel' if distinct == 1 else 'kernels'}\n"

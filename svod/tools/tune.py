@@ -2,6 +2,7 @@
 
 A target is a built-in workload with its sizes, such as ``matmul:512x768x768``, or ``module:name``
 of a function that returns lazy tensors. Each distinct kernel of a target is tuned on its own.
+``svod tune machine`` measures the numbers of the cost model (`svod.tools.machine`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def add_arguments(verb: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         help=f"{', '.join(f'{n}:{s}' for n, (s, _) in WORKLOADS.items())}, or module:function; "
+        "machine alone measures what the cost model takes for granted; "
         f"without any: {' '.join(DEFAULT_TARGETS)}",
     )
     verb.add_argument("--budget", type=_seconds, default=60.0, help="seconds for all (default 60)")
@@ -40,6 +42,10 @@ def tune(options: argparse.Namespace) -> Report:
     """Import, search, export: what the command line asks for."""
     from svod.optimize.tuned import tuned_store
 
+    if options.targets == ["machine"]:
+        from svod.tools.machine import tune_machine
+
+        return tune_machine()
     data: dict[str, Any] = {}
     lines = []
     if options.take:
@@ -98,7 +104,7 @@ def tune_targets(
 def target_kernels(target: str) -> list[Any]:
     """The distinct kernels of a target, as they reach the compiler."""
     from svod.ir import ops as O
-    from svod.tensor.realize import schedule_of
+    from svod.tensor.recording.realize import schedule_of
 
     tensors = [t for t in _tensors(target) if t.uop.op != O.BUFFER]
     if not tensors:

@@ -230,3 +230,16 @@ def test_gradients_of_gradients(name: str) -> None:
             ends.append(slope(Tensor(moved)).item())
         wanted = (ends[0] - ends[1]) / (2 * step)
         np.testing.assert_allclose(found[place], wanted, rtol=1e-4)
+
+
+def test_matrices_without_a_solution_are_named_with_the_line_of_the_user() -> None:
+    from svod.linalg import LinAlgError
+
+    for fault in (
+        lambda: linalg.solve(svod.zeros((2, 2)), svod.ones(2)),
+        lambda: linalg.cholesky(-svod.eye(2)),
+        lambda: (linalg.inv(svod.zeros((3, 2, 2))) + 1).sum(),
+    ):
+        with pytest.raises(LinAlgError, match=r"of shape .*test_linalg\.py, line \d+\)$") as found:
+            fault().numpy()
+        assert isinstance(found.value, (RuntimeError, ValueError, svod.errors.SvodError))

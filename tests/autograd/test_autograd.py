@@ -15,7 +15,7 @@ from svod.autograd import Function, functional, grad, gradcheck, gradgradcheck
 from svod.base.errors import ConfigError, DTypeError, ShapeError, UnsupportedError
 from svod.ir.sweep import sweep
 from svod.schedule.cache import cache_statistics
-from svod.tensor.gradient import GradientError
+from svod.tensor.gradients.reverse_mode import GradientError
 
 X = np.array([0.5, -1.25, 2.0])
 

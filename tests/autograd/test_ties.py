@@ -10,7 +10,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.nn import functional as F
-from svod.tensor.gradient import GradientError
+from svod.tensor.gradients.reverse_mode import GradientError
 
 POINTS = np.array([-2.0, -1.0, -0.0, 0.0, 1.0, 2.0], np.float32)
 NONE, ALL, HALF = [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1], [0, 0, 0.5, 0.5, 1, 1]
@@ -41,6 +41,8 @@ CASES: dict[str, tuple[Function, list[float]]] = {
     "maximum with a tensor": (lambda x: x.maximum(svod.zeros(6)), HALF),
     "maximum with a number": (lambda x: x.maximum(0), HALF),
     "maximum with one": (lambda x: x.maximum(1.0), [0, 0, 0, 0, 0.5, 1]),
+    "median of all": (lambda x: (x * x).median() + x.sum() * 0, [0, -1, 0, 0, 1, 0]),
+    "median of all but NaN": (lambda x: (x * x).nanmedian() + x.sum() * 0, [0, -1, 0, 0, 1, 0]),
     "minimum with a number": (lambda x: svod.minimum(x, 0), [1, 1, 0.5, 0.5, 0, 0]),
     "fmax": (lambda x: x.fmax(x.detach() * 0), UP),
     "fmin": (lambda x: x.fmin(x.detach() * 0), DOWN),

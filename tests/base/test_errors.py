@@ -29,6 +29,7 @@ BUILTIN: dict[str, type[BaseException]] = {
     "BatchOutputMismatch": RuntimeError,
     "VariableError": ValueError,
     "ExecutionError": RuntimeError,
+    "LinAlgError": RuntimeError,
     "UnsupportedError": NotImplementedError,
     "CacheError": RuntimeError,
     "PlanFormatError": ValueError,

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
 import sys
 
 import pytest
@@ -45,8 +47,24 @@ def test_a_warning_reaches_the_log_of_the_program(
     assert capsys.readouterr().err == "svod warning: still off\n"
 
 
-def test_the_logger_stays_silent_without_configuration() -> None:
-    assert any(isinstance(h, logging.NullHandler) for h in logging.getLogger("svod").handlers)
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_a_program_without_a_log_of_its_own_shows_warnings_once(debug: str) -> None:
+    """And one that has a log decides where they go, or that they go nowhere."""
+    text = "import logging, svod.base.log as log; {}; log.warn('look here')"
+
+    def shown(before: str) -> str:
+        run = subprocess.run(
+            [sys.executable, "-c", text.format(before)],
+            env={**os.environ, "SVOD_DEBUG": debug},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return run.stderr
+
+    assert shown("0") == "svod warning: look here\n"
+    assert shown("logging.getLogger('svod').setLevel(logging.ERROR)") == ""
+    assert shown("logging.basicConfig(format='mine: %(message)s')").splitlines() == (
+        ["mine: look here"] + ["svod warning: look here"] * int(debug)
+    )
 
 
 class Terminal(io.StringIO):

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 import svod
-from svod.codegen.gpu import generate_gpu
+from svod.codegen.pipeline import generate
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile
-from svod.tensor import attention
-from svod.tensor.attention import Call, attention_gradients
+from svod.tensor.layers import attention
+from svod.tensor.layers.attention import Call, attention_gradients
 from tests.codegen.gpu_emulator import Emulator
 from tests.codegen.test_nvptx import bodies, scheduled, stored
 
@@ -94,7 +95,7 @@ def execute(
     body: UOp, arguments: list[UOp], memory: dict[UOp, Array], own: Array, is_aligned: bool
 ) -> None:
     """One kernel; the one without a tile is the sum over rows, ``own``."""
-    code = generate_gpu(body, GpuMachine())
+    code = generate(body, cuda_target(GpuMachine()))
     target = next(n for n in body.toposort() if n.op == O.PARAM and n.arg.slot == 0)
     if not any(is_tile(n) for n in code.kernel.toposort()):
         assert np.prod(target.arg.shape) == own.size
@@ -214,5 +215,9 @@ def test_no_kernel_stores_scores(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     for body in found:
         target = next(n for n in body.toposort() if n.op == O.PARAM and n.arg.slot == 0)
         assert np.prod(target.arg.shape) < 8 * 256 * 256
-    tiles = [b for b in found if any(map(is_tile, generate_gpu(b, GpuMachine()).kernel.toposort()))]
+    tiles = [
+        b
+        for b in found
+        if any(map(is_tile, generate(b, cuda_target(GpuMachine())).kernel.toposort()))
+    ]
     assert len(tiles) == 5  # attention, logarithms, and what query, key and value receive

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import svod
-from svod.codegen.gpu import generate_gpu
+from svod.codegen.pipeline import generate
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -63,7 +64,7 @@ def test_heads(
             tensors.append(stored(1, *array.shape, dtype=dt.bfloat16))
     q, k, v = tensors
     (body,) = bodies(q.scaled_dot_product_attention(k, v, is_causal=is_causal))
-    code = generate_gpu(body, GpuMachine())
+    code = generate(body, cuda_target(GpuMachine()))
     found = np.zeros((rows, columns), ml_dtypes.bfloat16)
     emulator = Emulator(code.text().source, dict(enumerate((found, *memory))), code.threads)
     emulator.run((int(derive_metadata(code.kernel).global_size[0].arg), 1, 1))
@@ -87,7 +88,7 @@ def test_rows_without_keys(is_guarded: bool) -> None:
         scores = svod.where(given, q @ k.transpose(-1, -2) * 0.125, float("-inf"))
         result = scores.softmax(-1) @ v
     (body,) = bodies(result)
-    code = generate_gpu(body, GpuMachine())
+    code = generate(body, cuda_target(GpuMachine()))
     found = np.zeros((100, 64), ml_dtypes.bfloat16)
     emulator = Emulator(
         code.text().source, {0: found, **arguments(body, mask, arrays)}, code.threads

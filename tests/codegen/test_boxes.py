@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from svod import Tensor
-from svod.codegen.gpu import GpuKernel
-from svod.device.cuda.maps import map_of, text_of
+from svod.codegen.target import KernelCode
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
 from svod.ir import ops as O
@@ -32,7 +31,7 @@ def convolution(case: Case, kind: dt.DType = BF16) -> Tensor:
     return convolve(stored(*case.image, dtype=kind), stored(*case.kernel, dtype=kind), case)
 
 
-def in_place(codes: list[GpuKernel]) -> list[GpuKernel]:
+def in_place(codes: list[KernelCode]) -> list[KernelCode]:
     """The kernels that read windows where they are."""
     return [
         code
@@ -49,8 +48,7 @@ def test_windows_are_not_stored(name: str, tmp_path: Path) -> None:
     largest = max(prod(case.image), prod(case.kernel))
     written = [prod(n.shape) for c in codes for n in c.body.toposort() if is_target(n)]
     assert max(written) <= max(largest, 4 * prod(convolution(case).shape))
-    maps = code.text().maps
-    assert [map_of(text_of(t, t.slot)) for t in maps] == list(maps)
+    maps = code.text().needs.maps
     for tensor in maps:
         assert all(stride % 16 == 0 for stride in tensor.strides)
         assert max(tensor.box) <= 256 and tensor.box[0] * tensor.item == 128
@@ -65,11 +63,11 @@ def is_target(node: UOp) -> bool:
 def test_borders_are_what_the_copy_engine_fills() -> None:
     """A padded image has its own size, and the first window begins before it."""
     (code,) = in_place(kernels(convolution(CASES["padded"])))
-    _, image = code.text().maps
+    _, image = code.text().needs.maps
     assert image.sizes == (64, 28, 28, 8)
     assert image.steps == (1, 1, 1, 1)
     (code,) = in_place(kernels(convolution(CASES["stride"])))
-    _, image = code.text().maps
+    _, image = code.text().needs.maps
     assert image.sizes == (64, 2, 31, 29, 8)  # half of the channels at a time
     assert image.steps[2] == 2 and image.box[2] == 31
 

@@ -16,25 +16,34 @@ import pytest
 import svod
 from svod.base.errors import EmptySchedule
 from svod.base.knobs import knobs
+from svod.codegen.choice import explicit_loops
 from svod.codegen.explain import explain
 from svod.codegen.linearize import linearize
-from svod.codegen.pipeline import LOWERING, Choices, run_passes
 from svod.codegen.render.c import render_c
 from svod.codegen.render.expression import constant, expression
 from svod.codegen.render.nest import render_nest
+from svod.codegen.target import Choices
+from svod.codegen.targets.cpu import LOWERING, cpu_target
 from svod.device.cpu.host import host_machine
+from svod.device.cuda.compiler import CudaCompiler, CudaRenderer
+from svod.device.device import Device, Program, Toolchain
+from svod.device.registry import get_device
+from svod.device.spec import CompiledSpec
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make, variable
+from svod.ir.passes import run_passes
 from svod.ir.text import parse
+from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.optimize.tuned import Entry, tuned_store
-from svod.runtime.chosen import explicit_loops, known_loops, tuning_identity
-from svod.runtime.config import OptimizerConfig, Strategy
-from svod.tensor.realize import schedule_of
+from svod.runtime.chosen import known_loops, tuning_identity
+from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
+from svod.tensor.recording.realize import schedule_of
 from svod.tools.explain import explain as show
 from svod.tools.explain import explanation
+from tests.golden.digests import new_on
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 NAMES = sorted([path.stem for path in GOLDEN.glob("*.kernel")])
@@ -80,15 +89,27 @@ def test_the_c_text_is_as_in_the_golden_file(name: str) -> None:
 def test_explain_names_the_kernel_its_opts_and_its_work() -> None:
     product = (tensor(64, 96) @ tensor(96, 48) + tensor(48)).relu()
     (body,) = bodies(product)
-    lines = explain(body, MACHINE).split("\n")
+    lines = explain(body, cpu_target(MACHINE)).split("\n")
     assert lines[0].startswith("kernel matmul")
     assert lines[1].startswith("opts   ") and "LANE" in lines[1]
     flops = 2 * 64 * 96 * 48  # and two per element for bias and relu
     assert lines[2] == f"work   {flops + 2 * 64 * 48:,} flops, 55,488 bytes at least"
-    assert lines[3] == "loops"
+    assert lines[3].startswith("panels none: the columns are read in place")
+    assert lines[4] == "loops"
     text = "\n".join(lines)
     for name in ("p0[", "p1[", "p2[", "p3[", "acc0", "fma("):
         assert name in text
+
+
+def test_explain_says_why_a_contraction_is_not_packed() -> None:
+    for product, wanted in (
+        (tensor(64, 96) @ tensor(96, 4), "panels none: 64 rows, 4 columns and 96 steps are few"),
+        (tensor(96) @ tensor(96, 48), "loops"),
+        (tensor(300, 700) @ tensor(700, 900), "loops"),
+        (tensor(64, 96).softmax(-1), "loops"),
+    ):
+        (body,) = bodies(product)
+        assert explain(body, cpu_target(MACHINE)).split("\n")[3] == wanted
 
 
 def test_expressions_have_the_brackets_they_need() -> None:
@@ -178,3 +199,22 @@ def test_the_opts_of_the_heuristics_make_the_same_loops_again(kind: str) -> None
 def test_there_is_nothing_to_explain_of_a_realised_tensor() -> None:
     with pytest.raises(EmptySchedule, match="nothing to explain: every tensor is realised"):
         explanation((tensor(2, 2) + 1).realize())
+
+
+def test_explain_shows_kernels_of_a_gpu_as_its_target_makes_them() -> None:
+    """The GPU is one that no machine needs: texts are made, nothing runs."""
+    toolchain = Toolchain(((CudaRenderer(GpuMachine()), CudaCompiler("sm_90a")),), _no_runtime)
+    gpu = Device("CUDA", get_device("CPU").allocator, toolchain)
+    config = PrepareConfig(device_resolver=lambda name: gpu if name == "CUDA" else get_device(name))
+    new = new_on("CUDA")
+    large = new(512, 512, dtype=dt.bfloat16) @ new(512, 512, dtype=dt.bfloat16)
+    text = explanation(large, config=config, code=True)
+    assert "TC(" in opts_line(text) and "none:" not in text and "wgmma" in text
+    few = explanation(new(64, 96) @ new(96, 4), config=config)
+    assert few.split("\n")[5] == "tile   none: 24576 multiplications are few"
+    assert few.split("\n")[6] == "grid   g0:8, l0:32, l1:32" and "k0*128 + l" in few
+    assert few.split("\n")[4] == f"work   {2 * 64 * 96 * 4:,} flops, 27,136 bytes at least"
+
+
+def _no_runtime(compiled: CompiledSpec) -> Program:
+    raise AssertionError("nothing is run")

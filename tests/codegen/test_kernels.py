@@ -14,7 +14,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.ir import build as B
-from svod.tensor.core import wrap
+from svod.tensor.core.tensor_core import wrap
 from tests.fuzz.check import WAYS, compiling, evaluated
 from tests.schedule.graphs import opt_names
 

@@ -7,6 +7,7 @@ import pytest
 
 from svod import Tensor
 from svod.codegen.pipeline import generate
+from svod.codegen.targets.cpu import cpu_target
 from svod.optimize.actions import OptimizeError, apply_opts
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
@@ -19,7 +20,7 @@ SHAPES = [(9, 130), (16, 256), (40, 257), (17, 1000), (65, 134), (33, 512), (100
 
 
 def opts_of(x: Tensor, machine: Machine = SMALL) -> list[str]:
-    return [opt.name for opt in generate(bodies(x)[0], machine).opts]
+    return [opt.name for opt in generate(bodies(x)[0], cpu_target(machine)).opts]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -8,6 +8,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.codegen.pipeline import generate_from
+from svod.codegen.targets.cpu import cpu_target
 from svod.optimize import contraction
 from svod.optimize.actions import OptimizeError, apply_opts
 from svod.optimize.opts import Opt
@@ -98,7 +99,8 @@ def test_stores_across_lanes_that_end_within_a_vector() -> None:
     plan.execute()
     assert (y.numpy() == 2 * x).all()
     (body,) = bodies(Tensor(x) * 2)
-    text = generate_from(body, apply_opts(loop_nest(body), opts, MACHINE), (), MACHINE).text
+    kernel = apply_opts(loop_nest(body), opts, MACHINE)
+    text = generate_from(body, kernel, (), cpu_target(MACHINE)).text().function
     assert text.count("store <8 x float>") == 56  # one for each lane that exists
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from svod.base.knobs import knobs
 from svod.codegen.pipeline import generate
+from svod.codegen.targets.cpu import cpu_target
 from svod.device.cpu.compiler import CpuCompiler, CpuProgram, load_program, spec_of
 from svod.device.cpu.host import host_machine
 from svod.device.spec import ProgramSpec
@@ -110,7 +111,7 @@ def compiled(value: UOp, machine: Machine, is_plain: bool) -> tuple[ProgramSpec,
     memory = make(O.PARAM, value.dtype, (), ParamArg(0, most(value.shape)))
     store = make(O.STORE, dt.void, (view_as(memory, value.shape), value))
     with knobs.scope(OPTIMIZE=not is_plain):
-        spec = spec_of(generate(make(O.SINK, dt.void, (store,)), machine))
+        spec = spec_of(generate(make(O.SINK, dt.void, (store,)), cpu_target(machine)))
     return spec, load_program(CpuCompiler().compile(spec))
 
 

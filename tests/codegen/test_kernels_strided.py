@@ -7,6 +7,7 @@ import pytest
 
 from svod import Tensor, arange, stack, where
 from svod.codegen.pipeline import generate
+from svod.codegen.targets.cpu import cpu_target
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
@@ -22,7 +23,7 @@ MACHINES = [WIDE, Machine(vector_bytes=32, registers=16), Machine(vector_bytes=1
 
 def text(x: Tensor, machine: Machine = WIDE) -> str:
     (body,) = bodies(x)
-    return generate(body, machine).text
+    return generate(body, cpu_target(machine)).text().function
 
 
 SHAPES = [(64, 64), (16, 100), (100, 16), (37, 53), (5, 300), (300, 4), (3, 3), (130, 67)]
@@ -103,7 +104,7 @@ def test_a_shuffle_of_lanes_that_are_not_there_is_refused(
 
 def _stored(value: UOp) -> UOp:
     (body,) = bodies(floats(4) + 1)
-    kernel = generate(body, WIDE).kernel
+    kernel = generate(body, cpu_target(WIDE)).kernel
     store = kernel.src[0].src[0]
     end = make(
         O.END, dt.void, (make(O.STORE, dt.void, (store.src[0], value)), *kernel.src[0].src[1:])

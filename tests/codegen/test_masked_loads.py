@@ -10,6 +10,7 @@ import pytest
 
 from svod import Tensor, cat
 from svod.codegen.pipeline import generate
+from svod.codegen.targets.cpu import cpu_target
 from svod.optimize.machine import Machine
 from tests.codegen.test_kernels import check, data
 from tests.optimize.kernels import floats
@@ -22,7 +23,7 @@ LONG = 1 << 16
 def places(x: Tensor) -> list[str]:
     """The address of every masked load, by the instruction that makes it."""
     (body,) = bodies(x)
-    text = generate(body, WIDE).text
+    text = generate(body, cpu_target(WIDE)).text().function
     names = re.findall(r"@llvm\.masked\.load[^(]*\(ptr align \d+ (%\w+)", text)
     assert names
     made = dict(re.findall(r"(%\w+) = (\w+)", text))

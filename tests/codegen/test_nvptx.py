@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -15,9 +14,10 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
-from svod.device.cuda.compiler import architecture, emit_ptx
-from svod.device.cuda.maps import map_of, text_of
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cuda import cuda_target
+from svod.device.cuda.compiler import architecture, emit_ptx, spec_of
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
 from svod.ir import build as B
@@ -27,7 +27,7 @@ from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.normalize import normalization
 from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule
-from svod.tensor.core import wrap
+from svod.tensor.core.tensor_core import wrap
 from tests.fuzz.programs import make_program, tensors
 
 ARCH = architecture((9, 0))
@@ -44,8 +44,8 @@ def scheduled(*results: Tensor, machine: GpuMachine = MACHINE) -> PreSchedule:
     """The calls of kernels that compute these."""
     roots = [make(O.CONTIGUOUS, t.uop.dtype, (t.uop,)) for t in results if 0 not in t.shape]
     found = normalization(make(O.SINK, dt.void, tuple(roots)), "test")
-    takes = partial(takes_whole, machine=machine)
-    made = pre_schedule(found, "CUDA", False, "", lambda device: takes)
+    able = cuda_target(machine).capabilities
+    made = pre_schedule(found, "CUDA", False, "", lambda device: able)
     return restored(made, found)
 
 
@@ -54,12 +54,12 @@ def bodies(*results: Tensor, machine: GpuMachine = MACHINE) -> list[UOp]:
     return [i.body for i in scheduled(*results, machine=machine).items if i.body.op == O.SINK]
 
 
-def kernels(*results: Tensor, machine: GpuMachine = MACHINE) -> list[GpuKernel]:
+def kernels(*results: Tensor, machine: GpuMachine = MACHINE) -> list[KernelCode]:
     found = dict.fromkeys(bodies(*results, machine=machine))
-    return [generate_gpu(body, machine) for body in found]
+    return [generate(body, cuda_target(machine)) for body in found]
 
 
-def ptx(code: GpuKernel, aligned: bool = True) -> str:
+def ptx(code: KernelCode, aligned: bool = True) -> str:
     return emit_ptx(code.text(aligned).source, ARCH)
 
 
@@ -149,9 +149,9 @@ def test_tiles_are_fed_by_the_copy_engine(tmp_path: Path) -> None:
     a, b = stored(4096, 2048, dtype=half), stored(4096, 2048, dtype=half)
     (code,) = kernels((a @ b.T).relu())
     text = code.text()
-    assert [t.sizes for t in text.maps] == [(2048, 4096)] * 2
-    assert [t.box for t in text.maps] == [(64, 128), (64, 256)]
-    assert [map_of(text_of(t, t.slot)) for t in text.maps] == list(text.maps)
+    assert [t.sizes for t in text.needs.maps] == [(2048, 4096)] * 2
+    assert [t.box for t in text.needs.maps] == [(64, 128), (64, 256)]
+    assert spec_of(code).needs == text.needs and text.needs.align == 16
     fed, plain = ptx(code), ptx(code, aligned=False)
     assert "cp.async.bulk.tensor.2d" in fed and "cp.async.bulk" not in plain
     said = assemble([fed, plain], tmp_path)
@@ -163,11 +163,11 @@ def test_tiles_are_fed_by_the_copy_engine(tmp_path: Path) -> None:
     # A stack of matrices has one more axis, and its own part of it per block.
     x, y = stored(8, 256, 64, dtype=half), stored(8, 64, 256, dtype=half)
     (code,) = kernels(x @ y)
-    assert [t.sizes for t in code.text().maps] == [(64, 256, 8), (256, 64, 8)]
+    assert [t.sizes for t in code.text().needs.maps] == [(64, 256, 8), (256, 64, 8)]
     assemble([ptx(code), ptx(code, aligned=False)], tmp_path)
     # So have columns that are two axes in memory.
     (code,) = kernels(stored(2048, 64, dtype=half) @ stored(6, 64, 512, dtype=half))
-    assert [t.sizes for t in code.text().maps] == [(64, 2048), (512, 64, 6)]
+    assert [t.sizes for t in code.text().needs.maps] == [(64, 2048), (512, 64, 6)]
     assemble([ptx(code), ptx(code, aligned=False)], tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_operands_that_the_copy_engine_cannot_read_are_copied_by_threads() -> No
     cases = [odd @ odd.T, stored(512, 512, dtype=half)[:, 3:] @ stored(509, 512, dtype=half)]
     cases.append(stored(4, 96, 128, dtype=half).permute(1, 0, 2).reshape(96, 512) @ odd.T[:512])
     for case in cases:
-        assert all(not code.text().maps for code in kernels(case))
+        assert all(not code.text().needs.maps for code in kernels(case))
 
 
 def test_columns_of_four_threads_are_stored_at_once() -> None:
@@ -249,7 +249,7 @@ def test_roundings_to_bfloat16_are_instructions() -> None:
     assert "cvt.rn.bf16" in text and "setp.nan" not in text
     older = GpuMachine(capability=(7, 5))
     (body,) = bodies(x * 3 + 1)
-    text = emit_ptx(generate_gpu(body, older).text().source, architecture((7, 5)))
+    text = emit_ptx(generate(body, cuda_target(older)).text().source, architecture((7, 5)))
     assert "cvt.rn.bf16" not in text
 
 
@@ -286,7 +286,7 @@ def test_attention_is_one_kernel(form: str, tmp_path: Path) -> None:
     if ASSEMBLER is not None:
         assert "0 bytes spill stores" in said
         assert "serialized" not in said  # the tensor cores would wait for the exponentials
-    assert code.reads == ((1, 2, 3, 4) if form in ("added", "kept") else (1, 2, 3))
+    assert code.arguments().reads == ((1, 2, 3, 4) if form in ("added", "kept") else (1, 2, 3))
 
 
 def test_attention_of_odd_sizes_assembles(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_attention_of_odd_sizes_assembles(tmp_path: Path) -> None:
 def test_attention_of_wide_heads(width: int, tmp_path: Path) -> None:
     q, k, v = heads(width=width)
     (code,) = kernels(q.scaled_dot_product_attention(k, v, is_causal=True))
-    assert code.text().shared <= 227 << 10
+    assert code.text().needs.shared <= 227 << 10
     said = assemble([ptx(code)], tmp_path)
     if ASSEMBLER is not None:
         assert "0 bytes spill stores" in said
@@ -343,9 +343,12 @@ def test_every_form_a_search_times_assembles(tmp_path: Path) -> None:
     texts = []
     for result in (x * 2 + 1, x.softmax(-1), half @ half):
         (body,) = bodies(result)
-        forms = {generate_gpu(body, m).kernel: m for m in (GpuMachine(), *GpuMachine().variants())}
+        forms = {
+            generate(body, cuda_target(m)).kernel: m
+            for m in (GpuMachine(), *GpuMachine().variants())
+        }
         assert len(forms) > 1
-        texts += [ptx(generate_gpu(body, m)) for m in forms.values()]
+        texts += [ptx(generate(body, cuda_target(m))) for m in forms.values()]
     assemble(texts, tmp_path)
 
 

@@ -14,15 +14,20 @@ import svod
 from svod.base.errors import VerifyError
 from svod.base.knobs import knobs
 from svod.codegen import pipeline
-from svod.codegen.pipeline import LOWERING, PASSES, Choices, optimized, run_passes
+from svod.codegen.pipeline import optimized
+from svod.codegen.target import Choices
+from svod.codegen.targets.cpu import CHOOSING, LOWERING, cpu_target
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, const, make
+from svod.ir.passes import run_passes
 from svod.ir.verify import verify_kernel
 from svod.optimize.machine import Machine
-from svod.tensor.realize import schedule_of
+from svod.tensor.recording.realize import schedule_of
 
 MACHINE = Machine(cores=2)
+TARGET = cpu_target(MACHINE)
+PASSES = CHOOSING + LOWERING
 
 
 def body() -> UOp:
@@ -43,7 +48,6 @@ def test_passes_have_names_reasons_and_verifiers() -> None:
     names = [step.name for step in PASSES]
     assert len(set(names)) == len(names)
     assert names[:2] == ["rangeify", "optimize"]
-    assert PASSES[2:] == LOWERING
     for step in PASSES:
         assert step.why and callable(step.run) and callable(step.verify)
 
@@ -68,11 +72,11 @@ def test_a_malformed_body_is_stopped_before_the_first_pass() -> None:
     store = body().src[0]
     wrong = make(O.SINK, dt.void, (make(O.STORE, dt.void, (store.src[0], const(1, dt.int8))),))
     with knobs.scope(VERIFY=1), pytest.raises(VerifyError, match="after cut: it writes i8"):
-        optimized(wrong, MACHINE)
+        optimized(wrong, TARGET)
 
 
 def test_indices_are_machine_integers_after_lowering() -> None:
-    kernel, opts = optimized(body(), MACHINE)
+    kernel, opts = optimized(body(), TARGET)
     lowered = run_passes(LOWERING, kernel, Choices(MACHINE, opts))
     verify_kernel(lowered, shared_loops=True, lowered=True)
     with pytest.raises(VerifyError):  # the other way round each is refused
@@ -97,7 +101,7 @@ def test_work_counts_all_cores() -> None:
     schedule, _ = schedule_of([x @ w])
     (item,) = schedule.items
     for machine in (MACHINE, Machine(cores=1)):
-        kernel, _ = optimized(item.body, machine)
+        kernel, _ = optimized(item.body, cpu_target(machine))
         flops, moved = pipeline.work_of(item.body, kernel)
         assert flops == 2 * 128 * 256 * 128
         assert moved == 4 * (128 * 256 + 256 * 128 + 128 * 128)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from svod import Tensor
-from svod.codegen.pipeline import KernelCode
+from svod.codegen.target import KernelCode
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
@@ -92,7 +92,7 @@ def generated(tensor: Tensor) -> KernelCode:
 
 
 def test_what_is_rare_stands_behind_the_branch() -> None:
-    text = generated(Tensor(np.ones(4096, np.float32)).sin()).text
+    text = generated(Tensor(np.ones(4096, np.float32)).sin()).text().function
     usual, rare = re.split(r"^rare\d+:", text, flags=re.M)
     assert "double" not in usual and "!prof !1" in usual
     rare, after = re.split(r"^usual\d+:", rare, flags=re.M)
@@ -101,7 +101,7 @@ def test_what_is_rare_stands_behind_the_branch() -> None:
 
 def test_a_rare_case_within_a_rare_case() -> None:
     ones = np.ones(4096, np.float32)
-    text = generated(Tensor(ones).pow(Tensor(ones))).text
+    text = generated(Tensor(ones).pow(Tensor(ones))).text().function
     outer, inner = re.findall(r"^rare(\d+):", text, flags=re.M)
     blocks = [f"rare{outer}:", f"rare{inner}:", f"usual{inner}:", f"usual{outer}:"]
     places = [text.index(block) for block in blocks]

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from svod.codegen.gpu import generate_gpu, takes_whole
+from svod.codegen.pipeline import generate
 from svod.codegen.render.radix import CHOSEN, shared_bytes
+from svod.codegen.targets.cuda import cuda_target, takes_whole
 from svod.device.cuda.compiler import emit_ptx
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
@@ -20,9 +21,11 @@ from svod.ir.args import ParamArg, RadixArg
 from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp, make
 from svod.optimize.gpu_machine import GpuMachine
-from svod.schedule.sorts import SHARE
+from svod.schedule.sorts import BY_BLOCKS
 from tests.codegen.gpu_emulator import Emulator
 from tests.codegen.test_nvptx import ARCH, assemble
+
+SHARE = BY_BLOCKS.share
 
 Array = np.ndarray[Any, Any]
 NUMPY = {dt.uint64: np.uint64, dt.int64: np.int64, dt.uint32: np.uint32}
@@ -39,7 +42,7 @@ def body_of(value: UOp) -> UOp:
 
 def emulated(value: UOp, *arrays: Array) -> Array:
     """What the kernel of a value writes, given its arguments from slot 1 on."""
-    code = generate_gpu(body_of(value), GpuMachine())
+    code = generate(body_of(value), cuda_target(GpuMachine()))
     result = np.zeros(value.shape, NUMPY[value.dtype])
     memory = dict(enumerate((result, *arrays)))
     found = Emulator(code.text().source, memory, code.threads)
@@ -136,8 +139,8 @@ def test_counts_are_added_up(parts: int) -> None:
 @pytest.mark.parametrize("size", [300, 4096, 4097, SHARE])
 def test_shared_memory_is_what_is_said(size: int) -> None:
     value = B.sort(parameter(1, dt.uint64, (2, size)), size // 50, 13, 45)
-    text = generate_gpu(body_of(value), GpuMachine()).text()
-    assert text.shared <= shared_bytes(size) <= text.shared + CHOSEN
+    text = generate(body_of(value), cuda_target(GpuMachine())).text()
+    assert text.needs.shared <= shared_bytes(size) <= text.needs.shared + CHOSEN
     is_small = GpuMachine(most_shared_bytes=64 << 10)
     assert takes_whole(body_of(value), is_small) == (shared_bytes(size) <= 64 << 10)
 
@@ -151,6 +154,6 @@ def test_kernels_assemble_without_spills(tmp_path: Path) -> None:
     values.append(B.sort(parameter(1, dt.uint64, (8, 4096)), 50, 12, 44))
     values.append(make(O.RADIX, dt.uint32, (x,), RadixArg("count", 32, 4096)))
     values.append(make(O.RADIX, dt.uint64, (x, starts), RadixArg("deal", 32, 4096)))
-    texts = [generate_gpu(body_of(v), GpuMachine()).text().source for v in values]
+    texts = [generate(body_of(v), cuda_target(GpuMachine())).text().source for v in values]
     said = assemble([emit_ptx(text, ARCH) for text in texts], tmp_path)
     assert said.count("0 bytes spill stores") == (len(texts) if said else 0)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from svod import Tensor
-from svod.codegen.pipeline import KernelCode, generate
-from svod.codegen.render.llvm import module
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cpu import cpu_target
 from svod.optimize.machine import Machine
 from tests.optimize.kernels import floats, softmax
 from tests.schedule.graphs import bodies
@@ -36,7 +37,7 @@ KERNELS: dict[str, Callable[[], Tensor]] = {
 
 
 def code(name: str, machine: Machine) -> KernelCode:
-    return generate(bodies(KERNELS[name]())[-1], machine)
+    return generate(bodies(KERNELS[name]())[-1], cpu_target(machine))
 
 
 def assembly(kernel: KernelCode, triple: str, cpu: str) -> str:
@@ -49,7 +50,7 @@ def assembly(kernel: KernelCode, triple: str, cpu: str) -> str:
     except RuntimeError as problem:
         pytest.skip(f"this LLVM has no such target: {problem}")
     machine = target.create_target_machine(cpu=cpu, features="", opt=2, reloc="pic")
-    parsed = llvm.parse_assembly(module([kernel.text], kernel.declarations))
+    parsed = llvm.parse_assembly(kernel.text().source)
     parsed.verify()
     return str(machine.emit_assembly(parsed))
 
@@ -81,7 +82,8 @@ def test_a_tile_fits_the_registers(kind: str) -> None:
 @pytest.mark.parametrize("size", [300, 512, 2000])
 def test_sums_of_a_tile_are_at_most_three_quarters_of_the_registers(size: int) -> None:
     for machine in (AVX2, NEON, Machine()):
-        kernel = generate(bodies(floats(size, size) @ floats(size, size))[0], machine)
+        body = bodies(floats(size, size) @ floats(size, size))[0]
+        kernel = generate(body, cpu_target(machine))
         amounts = {opt.name: opt.amount for opt in kernel.opts}
         columns = amounts.get("TILE") or amounts["LANE"]
         sums = amounts.get("UPCAST", 1) * columns * 4 // machine.vector_bytes

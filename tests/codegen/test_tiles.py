@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 from svod import Tensor
-from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.cuda.compiler import architecture, emit_ptx
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
@@ -56,18 +58,18 @@ def random(kind: dt.DType, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(NUMPY[kind])
 
 
-def kernel(found: Tensor, gpu: GpuMachine) -> GpuKernel:
+def kernel(found: Tensor, gpu: GpuMachine) -> KernelCode:
     (body,) = bodies(found)
-    return generate_gpu(body, gpu)
+    return generate(body, cuda_target(gpu))
 
 
-def tile_of(code: GpuKernel) -> tuple[Any, ...]:
+def tile_of(code: KernelCode) -> tuple[Any, ...]:
     """The arguments of a kernel's tile."""
     (found,) = [n.arg for n in code.kernel.toposort() if is_tile(n)]
     return found  # type: ignore[no-any-return]
 
 
-def emulate(code: GpuKernel, result: Array, *operands: Array, aligned: bool = True) -> Emulator:
+def emulate(code: KernelCode, result: Array, *operands: Array, aligned: bool = True) -> Emulator:
     """Tiles that the copy engine feeds run in the form where threads copy."""
     aligned = aligned and not tile_of(code)[1].startswith("tma")
     arrays = dict(enumerate((result, *operands)))
@@ -91,7 +93,7 @@ def compare(found: Array, wanted: Array, limit: float) -> None:
 
 def layout(
     name: str, turned: str, size: tuple[int, int, int], gpu: GpuMachine, aligned: bool = True
-) -> tuple[GpuKernel, Emulator]:
+) -> tuple[KernelCode, Emulator]:
     kind, result, limit = CASES[name]
     m, n, k = size
     a = random(kind, *((k, m) if "a" in turned else (m, k)))
@@ -238,7 +240,7 @@ def test_rows_of_two_axes_whose_inner_one_ends_inside_a_part(
     x, y = stored(*a.shape, dtype=kind), stored(*b.shape, dtype=kind)
     rows = x.permute(0, 2, 1).reshape(count * inner, 80)
     (body,) = bodies(rows.matmul(y, dtype=result))
-    code = generate_gpu(body, machine(cores))
+    code = generate(body, cuda_target(machine(cores)))
     kinds = [n.arg[1] for n in code.kernel.toposort() if is_tile(n)]
     if kinds in ([], ["fma"]):  # there every element is placed by itself
         assert kind.itemsize != 2 and inner % 4, "what is turned is turned by fours"
@@ -263,6 +265,17 @@ def test_few_rows_or_columns_of_sixteen_bits(rows: int, turned: str, cores: str)
     emulate(code, found, *((b, a) if turned else (a, b)))
     compare(found, wanted, limit)
     assert tile_of(code)[5] > 4  # copies in flight
+
+
+@pytest.mark.parametrize("kind", [dt.bfloat16, dt.float32])
+def test_results_that_are_stored_as_pieces_of_rows(kind: dt.DType) -> None:
+    a, b, scale, more = (random(kind, *s) for s in ((128, 96), (96, 128), (64,), (256, 64)))
+    x, y, z, w = (stored(*o.shape, dtype=kind) for o in (a, b, scale, more))
+    code = kernel((x @ y).reshape(256, 64) * z + w, GpuMachine())
+    found = np.zeros((256, 64), NUMPY[kind])
+    emulate(code, found, a, b, scale, more)
+    left, right, factor, other = exact(kind, a, b, scale, more)
+    compare(found, (left @ right).reshape(256, 64) * factor + other, 1e-2)
 
 
 def test_factors_of_two_types() -> None:
@@ -299,18 +312,20 @@ def test_sums_of_bytes_have_the_width_asked_for(result: dt.DType) -> None:
 
 def test_sums_that_may_not_fit_are_not_made_in_fewer_bits() -> None:
     x, y = stored(1024, 40_000, dtype=dt.int8), stored(40_000, 1024, dtype=dt.int8)
-    assert not has_tile(x.matmul(y, dtype=dt.int64))
-    assert has_tile(x.matmul(y, dtype=dt.int32)), "which wraps there anyway"
-    assert not has_tile(x.matmul(y, dtype=dt.float32))
-    assert has_tile(x[:64].matmul(y[:, :64], dtype=dt.int64)), "split into sums that fit"
+    assert not units(x.matmul(y, dtype=dt.int64))
+    assert units(x.matmul(y, dtype=dt.int32)), "which wraps there anyway"
+    assert units(x.matmul(y, dtype=dt.float32)) == ["tma.tf32"], "of converted bytes"
+    assert units(x[:64].matmul(y[:, :64], dtype=dt.int64)), "split into sums that fit"
 
 
-def has_tile(found: Tensor) -> bool:
-    return any(is_tile(n) for b in bodies(found) for n in generated(b).kernel.toposort())
+def units(found: Tensor) -> list[str]:
+    """The kinds of the tiles that compute a tensor."""
+    nodes = [n for b in bodies(found) for n in generated(b).kernel.toposort()]
+    return list(dict.fromkeys([n.arg[1] for n in nodes if is_tile(n)]))
 
 
-def generated(body: Any) -> GpuKernel:
-    return generate_gpu(body, machine())
+def generated(body: Any) -> KernelCode:
+    return generate(body, cuda_target(machine()))
 
 
 def test_float8_sums_are_short_only_where_they_are_rounded() -> None:

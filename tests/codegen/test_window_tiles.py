@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from svod import Tensor
-from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.spec import derive_metadata
 from svod.ir import ops as O
 from svod.optimize import gpu_tile, gpu_windows
@@ -39,12 +41,12 @@ def small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channels, "MIN_WORK", 1)
 
 
-def product(result: Tensor, processors: int) -> GpuKernel:
+def product(result: Tensor, processors: int) -> KernelCode:
     """The last kernel, for a GPU of so many multiprocessors."""
-    return generate_gpu(bodies(result)[-1], GpuMachine(multiprocessors=processors))
+    return generate(bodies(result)[-1], cuda_target(GpuMachine(multiprocessors=processors)))
 
 
-def run(code: GpuKernel, arrays: dict[int, Any], aligned: bool = True) -> None:
+def run(code: KernelCode, arrays: dict[int, Any], aligned: bool = True) -> None:
     x, y, z = (int(s.arg) for s in derive_metadata(code.kernel).global_size)
     Emulator(code.text(aligned).source, arrays, code.threads).run((x, y, z))
 

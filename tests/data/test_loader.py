@@ -176,3 +176,11 @@ def test_torch_name_of_the_module():
     from svod.utils.data import DataLoader as same
 
     assert same is DataLoader
+
+
+def test_torchs_keywords_of_workers_are_taken():
+    loader = DataLoader(
+        list(range(6)), batch_size=2, num_workers=2, persistent_workers=True, prefetch_factor=None
+    )
+    for _ in range(2):
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]

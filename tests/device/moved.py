@@ -14,8 +14,8 @@ from svod import Tensor, nn
 from svod.base.errors import DeviceError
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.tensor.core import wrap
-from svod.tensor.registry import buffer_of, moved_from
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.core.tensor_registry import buffer_of, moved_from
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((6, 4)).astype(np.float32)

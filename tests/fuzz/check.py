@@ -23,7 +23,7 @@ from svod.optimize import heuristics
 from svod.runtime.caches import clear_kernel_cache
 from svod.schedule import split_reduce
 from svod.schedule.schedule import clear_schedule_cache
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_registry import buffer_of
 from tests.fuzz.programs import (
     Program,
     Step,

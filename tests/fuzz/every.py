@@ -18,6 +18,7 @@ os.environ.setdefault("SVOD_FALLBACK", "0")
 os.environ.setdefault("SVOD_THREADS", "1")
 
 BLOCK = 50
+CHUNK = 1000  # seeds of one process
 KINDS = ("programs", "aliases", "recorded", "sizes", "aliases", "recorded", "programs", "networks")
 
 
@@ -56,15 +57,18 @@ def block(first: int, last: int) -> list[tuple[int, str]]:
 def main(first: int, last: int, workers: int = 2) -> int:
     """Run a range of seeds; gives back how many differ."""
     wrong, start = 0, time.monotonic()
-    ranges = [(a, min(a + BLOCK, last)) for a in range(first, last, BLOCK)]
-    with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=20) as pool:
-        for done, found in enumerate(pool.map(block, *zip(*ranges, strict=True)), 1):
-            for seed, text in found:
-                wrong += 1
-                kind = KINDS[seed % len(KINDS)]
-                print(f"seed {seed} ({kind}): {text}\n  python -m tests.fuzz {seed} {seed + 1}")
-            if done % 20 == 0:
-                print(f"{done * BLOCK} programs, {wrong} differ", flush=True)
+    step = CHUNK * workers
+    for begin in range(first, last, step):
+        end = min(begin + step, last)
+        ranges = [(a, min(a + BLOCK, end)) for a in range(begin, end, BLOCK)]
+        # Fresh processes for every chunk, so that caches of one do not grow for hours.
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            for found in pool.map(block, *zip(*ranges, strict=True)):
+                for seed, text in found:
+                    wrong += 1
+                    kind = KINDS[seed % len(KINDS)]
+                    print(f"seed {seed} ({kind}): {text}\n  python -m tests.fuzz {seed} {seed + 1}")
+        print(f"{end - first} programs, {wrong} differ", flush=True)
     seconds = time.monotonic() - start
     print(f"seeds {first} to {last - 1}: {wrong} differ, {seconds:.0f} s")
     return wrong

@@ -10,7 +10,7 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 KINDS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 ROUNDING = {"bfloat16": 6e-3, "float16": 8e-4}

@@ -10,7 +10,7 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 from tests.gpu.test_attention import CAUSAL, PLAIN, ROUNDING, Array, draw, triangle
 
 

@@ -10,7 +10,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.base.knobs import knobs
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 from tests.gpu.test_matmul import check, operands
 from tests.tensor.test_transposed_convolutions import spread_out
 

@@ -19,7 +19,7 @@ from svod.device.buffer import Buffer
 from svod.device.cuda.pinned import PIECE_BYTES
 from svod.device.registry import get_device
 from svod.dtype import types as dt
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_registry import buffer_of
 from svod.tools.doctor import gpus
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from svod.base.errors import AllocationError, DeviceError
 from svod.device.buffer import Buffer
 from svod.device.registry import get_device
 from svod.dtype import types as dt
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 
 def test_a_plan_replays_as_a_graph() -> None:

@@ -10,7 +10,7 @@ import svod
 from svod import Tensor
 from svod.base.knobs import knobs
 from svod.device.registry import get_device
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 
 def test_searched_kernels_give_the_same_values(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.schedule.sorts import DEALT, SHARE
+from svod.schedule.sorts import BY_BLOCKS
+
+SHARE = BY_BLOCKS.share
+DEALT = BY_BLOCKS.dealt
 
 RNG = np.random.default_rng(7)
 SIZES = [1, 2, 255, 256, 257, 511, 4095, 4096, 4097, SHARE - 1, SHARE, SHARE + 1, 3 * DEALT, 50_001]

@@ -267,6 +267,16 @@ def test_division_of_flattened_indices_gives_the_parts_back() -> None:
     assert idiv(j, 6) is symbolic.ZERO and mod(j, 6) is j
 
 
+def test_pieces_are_parted_by_their_loop() -> None:
+    pieces = add(mul(n, 6), j)
+    assert symbolic.parted(pieces, num(12)) == (idiv(n, 2), add(mul(mod(n, 2), 6), j))
+    assert symbolic.parted(pieces, num(6)) == (n, j)
+    assert symbolic.parted(add(pieces, num(1)), num(12)) == (
+        idiv(add(pieces, num(1)), 12),
+        mod(add(pieces, num(1)), 12),
+    )
+
+
 def test_halves_of_a_division_meet_again() -> None:
     assert add(mul(idiv(n, 5), 5), mod(n, 5)) is n
     assert add(mod(n, 5), mul(idiv(n, 5), 5)) is n

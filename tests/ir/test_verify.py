@@ -23,6 +23,7 @@ from svod.ir.args import (
     VarArg,
     ViewArg,
 )
+from svod.ir.checks.threads import THREADS
 from svod.ir.node import UOp, const, make
 from svod.ir.verify import verify_kernel, verify_tensor_graph
 
@@ -345,10 +346,11 @@ def test_bad_kernels_are_refused(root: UOp, why: str) -> None:
 
 def test_a_store_is_no_value() -> None:
     store = make(O.STORE, VOID, (make(O.INDEX, F32, (OUT, R0)), ONE))
-    after = make(O.AFTER, VOID, (store, FILL))
-    root = make(O.SINK, VOID, (make(O.END, VOID, (store, R0)), make(O.BARRIER, VOID, (after,))))
+    vote = make(O.BARRIER, sd.bool_, (make(O.AFTER, VOID, (store, FILL)),), ("vote",))
+    gated = make(O.STORE, VOID, (make(O.INDEX, F32, (OUT, R0, vote)), ONE))
+    root = make(O.SINK, VOID, (make(O.END, VOID, (store, R0)), make(O.END, VOID, (gated, R0))))
     with pytest.raises(VerifyError, match="it uses the STORE as a value"):
-        verify_kernel(root)
+        verify_kernel(root, shared_loops=True, table=THREADS)
 
 
 def test_long_graphs_need_no_recursion() -> None:

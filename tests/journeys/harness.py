@@ -13,6 +13,7 @@ test compares it with torch where torch is installed.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import random
 import sys
@@ -37,6 +38,7 @@ class Env:
     is_jit: bool = False
     small: bool = False  # fewer steps: for the interpreter
     folder: Path = Path()  # for files
+    compiled: int = 0  # how many functions it compiles
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     @property
@@ -57,6 +59,7 @@ class Env:
 
     def compile(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function under jit, in the way that compiles."""
+        self.compiled += 1
         return self.torch.jit(function) if self.is_jit else function
 
     def steps(self, count: int) -> int:
@@ -85,6 +88,18 @@ class Env:
                 made = self.random.standard_normal(shape) * scale if spread is None else spread
                 parameter.copy_(self.torch.from_numpy(np.asarray(made, np.float32)))
         return model.to(self.device)
+
+
+def needs(name: str) -> tuple[str, ...]:
+    """Libraries that a journey uses beside NumPy: it runs with the long suites, where they are."""
+    program = importlib.import_module(f"tests.journeys.programs.{name}")
+    found: tuple[str, ...] = getattr(program, "NEEDS", ())
+    return found
+
+
+def runnable() -> list[str]:
+    """The journeys whose libraries are there."""
+    return [n for n in NAMES if all(importlib.util.find_spec(each) for each in needs(n))]
 
 
 def run(name: str, env: Env) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A plugin of pytest that loads one module of svod with a fault in it.
 
-``SVOD_FAULT`` is the fault as JSON. The module is compiled from the changed tree when it is first
-imported; every other module, and every file on disk, stays as it is.
+``SVOD_FAULT`` is the fault as JSON, ``SVOD_FAULT_SECONDS`` how long the process may compute. The
+module is compiled from the changed tree when it is first imported; every other module, and every
+file on disk, stays as it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib.abc
 import importlib.util
 import json
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -54,3 +56,5 @@ def plant(fault: Fault) -> None:
 
 if "SVOD_FAULT" in os.environ:
     plant(Fault(**json.loads(os.environ["SVOD_FAULT"])))
+    _limit = int(os.environ["SVOD_FAULT_SECONDS"])
+    resource.setrlimit(resource.RLIMIT_CPU, (_limit, resource.RLIM_INFINITY))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import os
 
 import numpy as np
 import pytest
@@ -111,3 +113,69 @@ def test_malformed_containers_are_refused(tmp_path, tree):
     save_file({"w": svod.ones(3)}, path, {"svod.tree": tree})
     with pytest.raises(StateFileError, match="malformed"):
         svod.load(path)
+
+
+def test_open_files_are_written_and_read():
+    x = svod.arange(6).reshape(2, 3)
+    file = io.BytesIO()
+    svod.save({"x": x, "epoch": 3}, file)
+    file.seek(0)
+    found = svod.load(file)
+    assert found["epoch"] == 3 and found["x"].tolist() == x.tolist()
+    with pytest.raises(DTypeError, match="binary mode"):
+        svod.load(io.StringIO("text"))
+    with pytest.raises(DTypeError, match="a path or an open file"):
+        svod.save({"x": x}, 3)
+
+
+def test_keywords_of_torch_are_taken(tmp_path):
+    path = tmp_path / "x.pt"
+    svod.save({"x": svod.ones(2)}, path)
+    found = svod.load(path, map_location="cpu", weights_only=True, mmap=False)
+    assert found["x"].tolist() == [1, 1] and found["x"].device == "CPU"
+    assert svod.load(path, weights_only=False, map_location="REF")["x"].device == "REF"
+    with pytest.raises(TypeError, match="map_location is the name of a device"):
+        svod.load(path, map_location={"cuda": "cpu"})
+    with pytest.raises(TypeError, match="give one of them"):
+        svod.load(path, "CPU", map_location="CPU")
+
+
+def test_cut_off_pickles_and_zips_are_refused(tmp_path):
+    for name, start in (("new.pt", b"PK\x03\x04"), ("old.pt", b"\x80\x02\x8a\nl\xfc")):
+        path = tmp_path / name
+        path.write_bytes(start + bytes(100))
+        with pytest.raises(StateFileError, match=r"the zip has no directory|pickle"):
+            svod.load(path)
+        with pytest.raises(StateFileError, match=r"svod\.load"):
+            load_file(path)
+
+
+def test_what_is_no_path_is_refused():
+    for given in (0, 0.5, (-2, 7)):
+        with pytest.raises(DTypeError, match="from a path or an open file"):
+            svod.load(given)
+
+
+def test_a_header_of_640_bytes_is_not_taken_for_a_pickle(tmp_path):
+    path = tmp_path / "x.safetensors"
+    save_file({"x": np.arange(3)}, path, {"note": "n" * 553})
+    assert path.read_bytes()[:8] == (640).to_bytes(8, "little")
+    assert svod.load(path)["x"].tolist() == [0, 1, 2]
+
+
+def test_wide_complex_numbers_come_back(tmp_path):
+    values = np.array([1 + 2j, np.nan - 3j, 5e300j])
+    z = svod.tensor(values)
+    svod.save({"z": z, "again": z, "narrow": z.to(svod.complex64)}, tmp_path / "z")
+    found = svod.load(tmp_path / "z")
+    assert found["z"].dtype == svod.complex128 and found["narrow"].dtype == svod.complex64
+    np.testing.assert_array_equal(found["z"].numpy(), values)
+    np.testing.assert_array_equal(found["again"].numpy(), values)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions are those of POSIX")
+def test_a_checkpoint_has_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    svod.save(svod.ones(2), tmp_path / "kept")
+    assert (tmp_path / "kept").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "plain"]

@@ -421,3 +421,40 @@ def test_asgd_keeps_the_average_of_where_it_has_been() -> None:
 def test_bad_options_are_refused(kind: str, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         getattr(optim, kind)([Tensor(normal(3), requires_grad=True)], **options)
+
+
+def test_an_optimizer_prints_its_groups_and_options():
+    model = nn.Linear(2, 2)
+    groups = [{"params": [model.weight]}, {"params": [model.bias], "lr": 0.5}]
+    text = repr(svod.optim.SGD(groups, lr=0.1, momentum=0.9))
+    assert text.startswith("SGD (\nParameter Group 0\n") and text.endswith("\n)")
+    first, second = text.split("Parameter Group 1")
+    assert "    lr: 0.1\n" in first and "    lr: 0.5\n" in second and "momentum: 0.9" in second
+    assert "params" not in text
+
+
+@pytest.mark.parametrize("best", [0.5, float("inf")])
+def test_a_plateau_goes_on_from_its_state(best, tmp_path):
+    """In a file, too: before the first figure the best one is infinite."""
+    figures = [0.5, 0.6, 0.6, 0.6, 0.4, 0.7, 0.7, 0.7, 0.7]
+
+    def made():
+        optimizer = optim.SGD(nn.Linear(2, 2).parameters(), lr=1.0)
+        return optimizer, optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, cooldown=1)
+
+    optimizer, schedule = made()
+    count = 3 if best < 1 else 0
+    for figure in figures[:count]:
+        schedule.step(figure)
+    assert schedule.best == best
+    state = {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
+    svod.save(state, tmp_path / "run")
+    saved = svod.load(tmp_path / "run")
+    again, following = made()
+    again.load_state_dict(saved["optimizer"])
+    following.load_state_dict(saved["schedule"])
+    for figure in figures[count:]:
+        schedule.step(figure)
+        following.step(svod.Tensor(figure))
+        assert following.get_last_lr() == schedule.get_last_lr()
+    assert again.param_groups[0]["lr"] < 0.05

@@ -114,14 +114,14 @@ def test_a_block_without_gradients_is_for_one_thread() -> None:
 
 
 def test_a_long_block_keeps_no_dead_tensors() -> None:
-    from svod.tensor import registry
+    from svod.tensor.core import tensor_registry
 
     with svod.no_grad():
         for _ in range(5000):
             svod.ones(3) + 1
-        (made,) = registry.collected.values()
+        (made,) = tensor_registry.collected.values()
         assert len(made) < 3000
-    assert not registry.collected
+    assert not tensor_registry.collected
 
 
 def test_zeroed_gradients_are_zeros() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 
 import svod
 from svod import Tensor
+from svod.codegen.targets.cpu import plain_loops
 from svod.device.cpu.host import host_machine
 from svod.ir.node import UOp
 from svod.optimize.actions import apply_opts
 from svod.optimize.beam import BeamConfig, Candidate, Drop
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
-from svod.runtime.chosen import plain_loops
 from svod.runtime.search import CandidateBench
 from svod.runtime.search_pool import WorkerPool
 from tests.schedule.graphs import bodies
@@ -64,6 +64,10 @@ KERNELS = {
     "padded": image_product,
     "short sums": lambda: floats(4, 3, 100).sum(1),
     "run-time size": lambda: _sized().sum(1),
+    "run-time rows": lambda: _sized() @ floats(33, 65),
+    "run-time columns": lambda: (_sized() @ floats(33, 64)).permute(1, 0).contiguous(),
+    "window of a batch": lambda: _batch(3, 12, 30).conv2d(floats(8, 3, 3, 3), padding=1),
+    "attention of a batch": lambda: _attention_of_batch(),
 }
 
 
@@ -74,6 +78,15 @@ def _bytes(*shape: int) -> Tensor:
 def _sized() -> Tensor:
     n = svod.Variable("n", 1, 40).bind(9)
     return floats(40, 33)[:n] * 2
+
+
+def _batch(*shape: int) -> Tensor:
+    return floats(5, *shape)[: svod.Variable("n", 1, 5).bind(2)]
+
+
+def _attention_of_batch() -> Tensor:
+    x = _batch(20, 16)
+    return (x * 0.01).scaled_dot_product_attention(x * 0.01, x)
 
 
 def body_of(name: str) -> UOp:

@@ -103,7 +103,7 @@ def test_neighbours_are_distinct_and_never_the_list_itself() -> None:
 
 
 REFUSED = [
-    ([Opt("SPIN", 0, 2)], "there is no such opt: use one of KEEP"),
+    ([Opt("SPIN", 0, 2)], "there is no such opt: use one of OUTER"),
     ([Opt("UPCAST", 99, 2)], "nothing is left of axis 99"),
     ([Opt("UNROLL", 0, 2)], "UNROLL takes a reduced axis"),
     ([Opt("UPCAST", 2, 2)], "UPCAST takes an output axis"),

@@ -10,7 +10,9 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.codegen.gpu import GpuKernel, generate_gpu
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.spec import derive_metadata
 from svod.dtype import types as dt
 from svod.optimize import gpu_rows
@@ -28,19 +30,19 @@ def whole(*shape: int, kind: dt.DType = dt.float32) -> Array:
     return RNG.integers(-9, 10, shape).astype(NUMPY[kind])
 
 
-def kernel(result: Tensor) -> GpuKernel:
+def kernel(result: Tensor) -> KernelCode:
     (body,) = bodies(result)
-    return generate_gpu(body, GpuMachine())
+    return generate(body, cuda_target(GpuMachine()))
 
 
-def grid(code: GpuKernel) -> tuple[list[int], list[int]]:
+def grid(code: KernelCode) -> tuple[list[int], list[int]]:
     """Blocks, and threads of one."""
     sizes = derive_metadata(code.kernel)
     assert sizes.local_size is not None
     return [int(s.arg) for s in sizes.global_size], [int(s.arg) for s in sizes.local_size]
 
 
-def run(result: Tensor, kind: dt.DType, *arrays: Array) -> tuple[Array, GpuKernel]:
+def run(result: Tensor, kind: dt.DType, *arrays: Array) -> tuple[Array, KernelCode]:
     code = kernel(result)
     found = np.zeros(result.shape, NUMPY[kind])
     run_threads(code.kernel, dict(enumerate((found, *arrays))))
@@ -116,7 +118,7 @@ def test_gradients_of_scans_are_scans(shape: tuple[int, int]) -> None:
 
 
 def test_long_axes_are_rows_of_blocks() -> None:
-    found = [generate_gpu(b, GpuMachine()) for b in bodies(stored(1 << 22).cumsum(0))]
+    found = [generate(b, cuda_target(GpuMachine())) for b in bodies(stored(1 << 22).cumsum(0))]
     assert [grid(code)[0][0] for code in found] == [1024, 1, 1024]
     assert len(bodies(stored(64, 4096).cumsum(-1))) == 1
 

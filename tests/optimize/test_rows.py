@@ -10,6 +10,7 @@ import pytest
 
 from svod import Tensor
 from svod.codegen.pipeline import optimized
+from svod.codegen.targets.cpu import cpu_target
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.machine import Machine
@@ -22,7 +23,7 @@ ONE_CORE = Machine(cores=1)
 
 def kernel(out: Tensor, machine: Machine = ONE_CORE) -> UOp:
     (body,) = bodies(out)
-    return optimized(body, machine)[0]
+    return optimized(body, cpu_target(machine))[0]
 
 
 def has_scratch(sink: UOp) -> bool:

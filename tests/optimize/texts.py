@@ -94,7 +94,7 @@ def digests(graphs: list[tuple[str, UOp]]) -> list[str]:
     for name, sink in graphs:
         for body in kernel_bodies(pre_schedule(sink, "CPU", cached=False)):
             made = code(body)
-            lines.append(f"{name}: {made.symbol} {digest(made.text)}")
+            lines.append(f"{name}: {made.symbol} {digest(made.text().function)}")
     return lines
 
 

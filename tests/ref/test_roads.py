@@ -10,7 +10,7 @@ import svod.nn.functional as F
 from svod import Tensor
 from svod.device.ref import RefProgram, argument_slots
 from svod.runtime.caches import compiled_kernels
-from svod.tensor.scan import scan
+from svod.tensor.recording.scan import scan
 from tests.schedule.graphs import bodies
 
 RNG = np.random.default_rng(4)

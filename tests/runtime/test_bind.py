@@ -14,7 +14,7 @@ from saved_plans import network, random
 import svod
 from svod.base.errors import BufferNotFound, DeviceError, DTypeError, ExecutionError, ShapeError
 from svod.runtime import ExecutionPlan, wiring
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 
 def product() -> ExecutionPlan:

@@ -18,7 +18,7 @@ from svod.runtime.freeze import find_packing
 from svod.runtime.instantiate import ScheduleItem
 from svod.runtime.load import load_plan
 from svod.runtime.ops import PreparedKernel
-from svod.tensor.freeze import constant_parts
+from svod.tensor.recording.constant_parts import constant_parts
 from tests.schedule.graphs import bodies
 
 Array = Any
@@ -298,3 +298,12 @@ def test_a_matrix_that_is_read_in_another_way_too_stays_as_it_is() -> None:
         memory = [Buffer.new("CPU", 256 * 256, dt.float32) for _ in range(3)]
         item = ScheduleItem(body, body, memory, [0, 1, 2])
         assert (find_packing(item, [1, 2]) is not None) is is_packed
+
+
+@pytest.mark.timeout(60)
+def test_shared_parts_that_are_too_large_are_looked_at_once() -> None:
+    x = svod.Tensor(np.zeros((1, 4), np.float32)).realize()
+    table = svod.Tensor(np.arange(4, dtype=np.float32)).realize().expand(1 << 15, 4)
+    for _ in range(40):  # 2 ** 40 ways through the graph
+        table = (table + 1) * (table - 1)
+    assert constant_parts([(x + table).uop], [x.uop]) == []

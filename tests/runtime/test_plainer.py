@@ -11,7 +11,7 @@ import pytest
 from svod import Tensor
 from svod.base.errors import CompileError, CreateProgramError, RenderError, VerifyError
 from svod.base.knobs import knobs
-from svod.codegen import pipeline
+from svod.codegen import pipeline, plainer
 from svod.device.cpu import compiler
 from svod.device.device import Device, Toolchain
 from svod.device.registry import get_device
@@ -22,7 +22,6 @@ from svod.ir.node import UOp
 from svod.optimize import heuristics
 from svod.optimize.actions import OptimizeError
 from svod.optimize.opts import Opt
-from svod.runtime import plainer
 from svod.runtime.caches import clear_kernel_cache, compiled_kernels
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.tools.explain import explanation
@@ -188,7 +187,8 @@ def test_a_plan_of_a_gpu_that_cannot_be_rendered_gives_way_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A thread per output: PTX is generated, nothing is run."""
-    from svod.codegen import gpu
+    from svod.codegen.pipeline import generate
+    from svod.codegen.targets.cuda import cuda_target
     from svod.device.cuda.compiler import CudaRenderer
     from svod.optimize.gpu_machine import GpuMachine
 
@@ -214,12 +214,13 @@ def test_a_plan_of_a_gpu_that_cannot_be_rendered_gives_way_too(
 
     import svod.optimize.gpu as choices
 
-    monkeypatch.setattr(choices, "optimize_tile", broken)
+    planners = [p._replace(plan=broken) if p.name == "tile" else p for p in choices.PLANNERS]
+    monkeypatch.setattr(choices, "PLANNERS", planners)
     with pytest.raises(RenderError, match=r"'a tile' \(KeyError\)"):
         compiled_kernels([body], "SPY", config)
     before = plainer.counters["kernels"]
     with knobs.scope(FALLBACK=1):
         (kernel,) = compiled_kernels([body], "SPY", config).values()
     assert plainer.counters["kernels"] == before + 1 and "a tile" in plainer.latest[-1][1]
-    plain = gpu.generate_gpu(body, renderer.machine, is_plain=True)
+    plain = generate(body, cuda_target(renderer.machine), is_plain=True)
     assert plain.symbol in source[0] and kernel.source == source[0]

@@ -27,7 +27,7 @@ from svod.base.errors import (
 from svod.base.hashing import checksum
 from svod.runtime import ExecutionPlan, ExecutionPlanBuilder, portable
 from svod.runtime.load import load_plan
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 from tests.spec.plan_parts import compiled, empty, launch, plan_of
 
 ROOT = Path(__file__).parents[2]
@@ -185,6 +185,17 @@ def test_single_inputs_can_be_left_out(tmp_path: Path) -> None:
     assert (loaded(x=x) == plan(x=x)).all()
     with pytest.raises(ConfigError, match="'z' is no input of the plan; its inputs are x"):
         plan.save(tmp_path / "plan.svod", without=["z"])
+
+
+def test_memory_that_several_inputs_show_is_not_left_out(tmp_path: Path) -> None:
+    """Each of them would have to be bound: one alone would leave the others without values."""
+    memory = random(64)
+    first, second = svod.Tensor.from_numpy(memory), svod.Tensor.from_numpy(memory)
+    plan = (first * 2 + second.flip(0)).prepare(inputs={"a": first, "b": second})
+    with pytest.raises(UnsupportedError, match="share memory in a way that cannot be bound again"):
+        plan.save(tmp_path / "plan.svod", weights=False)
+    plan.save(tmp_path / "plan.svod")
+    assert (load_plan(tmp_path / "plan.svod")() == plan()).all()
 
 
 def test_arrays_that_overlap_are_one_piece_of_memory_again(tmp_path: Path) -> None:

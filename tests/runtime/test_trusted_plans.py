@@ -22,7 +22,7 @@ from svod.base.hashing import checksum
 from svod.base.knobs import knobs
 from svod.base.paths import cache_folder
 from svod.base.store import BlobStore
-from svod.tensor.realize import prepare
+from svod.tensor.recording.realize import prepare
 
 ROOT = Path(__file__).parents[2]
 

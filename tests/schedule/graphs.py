@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from svod import Tensor
-from svod.codegen.pipeline import KernelCode, generate
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cpu import cpu_target
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
@@ -52,7 +54,7 @@ def loop_nest(body: UOp) -> UOp:
 
 def code(body: UOp, machine: Machine = MACHINE) -> KernelCode:
     """The kernel as text, with the opts that were chosen."""
-    return generate(body, machine)
+    return generate(body, cpu_target(machine))
 
 
 def opt_names(*tensors: Tensor) -> set[str]:

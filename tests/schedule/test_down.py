@@ -79,8 +79,8 @@ def test_what_stays_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_gpus_have_their_own_way() -> None:
     sink = make(O.SINK, dt.void, (matrix().sum(0).uop,))
     pieces = {}
-    for is_gpu in (False, True):
-        done = split_reductions(sink, None, is_gpu)
-        (pieces[is_gpu],) = [n.shape for n in done.toposort() if n.op == O.CONTIGUOUS]
+    for in_blocks in (False, True):
+        done = split_reductions(sink, None, in_blocks)
+        (pieces[in_blocks],) = [n.shape for n in done.toposort() if n.op == O.CONTIGUOUS]
     assert pieces[False][0] == down.DOWN_PIECES
     assert pieces[True] == (ROWS // 1024, 1, COLUMNS)

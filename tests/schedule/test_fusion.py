@@ -9,7 +9,7 @@ import svod
 from svod import Tensor
 from svod.ir import ops as O
 from svod.ir.build import iota
-from svod.tensor.core import wrap
+from svod.tensor.core.tensor_core import wrap
 from tests.schedule.graphs import (
     bodies,
     kernel_count,

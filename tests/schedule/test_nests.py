@@ -21,7 +21,7 @@ from svod.ir.node import UOp
 from svod.ir.text import dump, parse
 from svod.optimize.graph import renumber
 from svod.optimize.opts import split, thread
-from svod.tensor.core import wrap
+from svod.tensor.core.tensor_core import wrap
 from tests.schedule.graphs import bodies, loop_nest
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -112,3 +112,19 @@ def test_the_gradient_of_the_bias_of_a_batch_norm_alone(
     bias = model[3].bias.grad
     exact = evaluated(bias)
     np.testing.assert_allclose(bias.numpy(), exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [17, 64, 65])
+@pytest.mark.parametrize("last", [7, 16])
+def test_a_softmax_of_a_single_column_made_of_normed_scores(width: int, last: int) -> None:
+    """The contraction has one result, and passes over another axis are made of it."""
+    x, w1, w2, w3, w4 = made(1, 1, 5), made(5, width), made(width, 1), made(1, last), made(last, 16)
+    g = made(1, 1, 16)
+    y = NORMS["rms_norm"][1](Tensor(x) @ Tensor(w1))
+    y = F.normalize(y @ Tensor(w2), dim=-1)
+    y = (y @ Tensor(w3)).softmax(-1)
+    weight = Tensor(w4).requires_grad_()
+    (found,) = svod.autograd.grad((y @ weight * Tensor(g)).sum(), [weight])
+    z = rms_norm(x.astype(np.float64) @ w1) @ w2
+    exact = softmax(z / np.abs(z) @ w3)[0].T @ g[0]
+    np.testing.assert_allclose(found.numpy(), exact, rtol=2e-4, atol=2e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,8 @@ import svod
 from svod import Tensor
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.capabilities import BY_KIND
 from svod.ir.node import make
-from svod.schedule import schedule
 from svod.schedule.schedule import clear_schedule_cache
 from svod.schedule.split_reduce import split_reductions
 from tests.codegen.test_nvptx import stored
@@ -52,7 +53,7 @@ def test_pieces_fill_a_gpu(t: Callable[[], Tensor], shapes: list[tuple[int, ...]
 @pytest.fixture
 def tiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The CPU schedules as a GPU would, which changes no result."""
-    monkeypatch.setattr(schedule, "TILING_DEVICES", frozenset({"CPU"}))
+    monkeypatch.setitem(BY_KIND, "CPU", replace(BY_KIND["CPU"], runs_blocks=True))
     clear_schedule_cache()
     yield
     clear_schedule_cache()

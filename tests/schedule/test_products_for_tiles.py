@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,17 +12,19 @@ import svod
 from svod import Tensor
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.ir.capabilities import BY_KIND, Capabilities
 from svod.ir.node import UOp, make
 from svod.ir.rewrite import rewrite
 from svod.ir.rules import VALUES
 from svod.ir.text import tree
-from svod.schedule import schedule, windows
 from svod.schedule.channels import channels_last
+from svod.schedule.offsets import without_offsets
+from svod.schedule.operands import decide_operands
 from svod.schedule.plain import plain_operands
+from svod.schedule.products import product_of, tile_dtypes
 from svod.schedule.schedule import clear_schedule_cache
 from svod.schedule.split_reduce import split_reductions
-from svod.schedule.windows import stored_windows
-from svod.tensor.core import wrap
+from svod.tensor.core.tensor_core import wrap
 
 RNG = np.random.default_rng(4)
 
@@ -33,15 +36,16 @@ def drawn(*shape: int) -> Tensor:
 @pytest.fixture
 def tiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The CPU schedules as if its products were tiles, which changes no result."""
-    for module in (schedule, windows):
-        monkeypatch.setattr(module, "TILING_DEVICES", frozenset({"CPU"}))
+    able = replace(BY_KIND["CPU"], copies_tiles=True, runs_blocks=True)
+    monkeypatch.setitem(BY_KIND, "CPU", able)
     clear_schedule_cache()
     yield
     clear_schedule_cache()
 
 
 def found(t: Tensor, device: str = "CUDA") -> set[UOp]:
-    return stored_windows(t.uop.toposort(), lambda node: device, frozenset())
+    (sink,) = rewrite((make(O.SINK, dt.void, (t.uop,)),), VALUES)
+    return decide_operands(sink.toposort(), lambda node: BY_KIND[device]).stored
 
 
 def test_windows_of_large_convolutions_are_stored_and_nothing_else_is() -> None:
@@ -70,8 +74,8 @@ def test_results_with_stored_windows(tiling: None) -> None:
 
     stored = run()
     with pytest.MonkeyPatch.context() as patch:
-        for module in (schedule, windows):
-            patch.setattr(module, "TILING_DEVICES", frozenset())
+        able = replace(BY_KIND["CPU"], copies_tiles=False, runs_blocks=False)
+        patch.setitem(BY_KIND, "CPU", able)
         clear_schedule_cache()
         for one, other in zip(stored, run(), strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * np.abs(other).max())
@@ -80,7 +84,7 @@ def test_results_with_stored_windows(tiling: None) -> None:
 def moved(t: Tensor) -> tuple[Tensor, int]:
     """A result from operands with channels last, as if a device took all, and how many products."""
     (sink,) = rewrite((make(O.SINK, dt.void, (t.uop,)),), VALUES)
-    sink, products = channels_last(sink, "CUDA", lambda device: lambda body: True)
+    sink, products = channels_last(sink, Capabilities(takes=lambda body: True))
     return wrap(sink.src[0], "CPU"), len(products)
 
 
@@ -141,7 +145,8 @@ def plain(t: Tensor) -> tuple[Tensor, int]:
     """A result whose operands are stored as tiles read them, and how many were stored for it."""
     (sink,) = rewrite((make(O.SINK, dt.void, (t.uop,)),), VALUES)
     before = [n for n in sink.toposort() if n.op == O.CONTIGUOUS]
-    sink, _ = plain_operands(sink, "CUDA", frozenset())
+    sink, _ = without_offsets(sink, BY_KIND["CUDA"], frozenset())
+    sink, _ = plain_operands(sink, BY_KIND["CUDA"], frozenset())
     after = [n for n in sink.toposort() if n.op == O.CONTIGUOUS]
     return wrap(sink.src[0], "CPU"), len(after) - len(before)
 
@@ -191,3 +196,101 @@ def test_results_of_split_products(shape: tuple[int, ...], tiling: None) -> None
     x, y = (Tensor(t.astype(np.float32)).realize() for t in (a, b))
     wanted = x.numpy().astype(np.float64) @ y.numpy()
     np.testing.assert_allclose((x @ y).numpy(), wanted, atol=2e-6 * steps**0.5 * 10)
+
+
+def test_operands_are_stored_in_the_dtype_that_tiles_multiply() -> None:
+    x, w = (drawn(256, 256).cast(dt.bfloat16).realize() for _ in range(2))
+    numbers = RNG.integers(-9, 9, (256, 256)).astype(np.int8)
+    wide, codes = drawn(256, 256), Tensor(numbers).realize()
+    for given, wanted in (
+        (x @ w, []),
+        (x.gelu() @ w, [dt.bfloat16]),
+        (x.float().gelu().bfloat16() @ w, [dt.bfloat16]),
+        (codes.bfloat16() @ w, [dt.bfloat16]),
+        (x.float() @ wide, [dt.float32]),
+        (codes.float() @ wide, [dt.float32]),
+        (x @ w.relu().T, [dt.bfloat16]),
+    ):
+        assert [n.dtype for n in found(given)] == wanted, tree(given.uop)
+    sums = codes.matmul(codes.T, dtype=dt.float32)  # converted where they repeat
+    stored, count = plain(sums)
+    assert count == 2
+    np.testing.assert_array_equal(stored.numpy(), sums.numpy())
+
+
+def gradients_of_layers() -> list[Tensor]:
+    x, first, second, g = (
+        Tensor(RNG.standard_normal(shape).astype(np.float32)).bfloat16().realize()
+        for shape in ((96, 64), (128, 64), (64, 128), (96, 64))
+    )
+    for t in (x, first, second):
+        t.requires_grad_()
+    (x.linear(first).gelu().linear(second) * g).sum().backward()
+    return [t.grad for t in (x, first, second) if t.grad is not None]
+
+
+PROGRAMS: dict[str, Callable[[], list[Tensor]]] = {
+    "gradients of layers": gradients_of_layers,
+    "repeated": lambda: [(drawn(96, 128) @ drawn(128, 64)).unsqueeze(-1) * drawn(7)],
+    "gathered": lambda: [(drawn(96, 128) @ drawn(128, 64))[Tensor(RNG.integers(0, 96, 80))]],
+    "flat": lambda: [(drawn(96, 128) @ drawn(128, 64)).reshape(-1) + drawn(96 * 64)],
+    "half rows": lambda: [(drawn(96, 128) @ drawn(128, 64)).reshape(-1, 32) * drawn(32)],
+    "two dtypes": lambda: [drawn(96, 128).bfloat16().realize() @ drawn(128, 96)],
+    "deep": lambda: [(drawn(40, 9000) @ drawn(9000, 40)).bfloat16() * drawn(40, 40).bfloat16()],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_do_not_depend_on_how_operands_reach_a_product(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed, stored for tiles, or neither."""
+    global RNG
+    results = []
+    for packs, tiles in ((True, False), (False, True), (False, False)):
+        RNG = np.random.default_rng(4)
+        able = replace(BY_KIND["CPU"], packs_operands=packs, copies_tiles=tiles, runs_blocks=tiles)
+        monkeypatch.setitem(BY_KIND, "CPU", able)
+        clear_schedule_cache()
+        results.append([t.float().numpy() for t in PROGRAMS[name]()])
+    clear_schedule_cache()
+    *others, plainest = results
+    for other in others:
+        for one, wanted in zip(other, plainest, strict=True):
+            np.testing.assert_allclose(one, wanted, rtol=2e-2, atol=2e-2 * np.abs(wanted).max())
+
+
+def test_a_value_that_products_read_in_two_orders() -> None:
+    """A convolution reads images as they are, the gradient of the next weight all of a batch as
+    neighbours: one of them reads a copy."""
+    x, w, v = drawn(32, 16, 16, 16), drawn(32, 16, 3, 3), drawn(32, 32, 3, 3).requires_grad_()
+    y = x.conv2d(w, padding=1).relu()
+    (y.conv2d(v, padding=1) * drawn(32, 32, 16, 16)).sum().backward()
+    assert v.grad is not None
+    both = v.grad.sum() + y.conv2d(v, padding=1)
+    stored, products = moved(both)
+    assert products >= 3
+    exact = both.numpy()
+    np.testing.assert_allclose(stored.numpy(), exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
+
+
+def test_zero_points_are_taken_out_of_products_of_bytes() -> None:
+    """Whole numbers wrap, so results are the same in every bit."""
+    a, b = (
+        Tensor(RNG.integers(-128, 127, s).astype(np.int8)).realize() for s in ((70, 300), (300, 90))
+    )
+    rows, columns = (Tensor(RNG.integers(-99, 99, n).astype(np.int32)).realize() for n in (70, 90))
+    x, y = a.cast(dt.int32), b.cast(dt.int32)
+    along = Tensor(RNG.integers(-99, 99, 300).astype(np.int32)).realize()
+    for given, products in (
+        ((x - 3) @ y, 1),
+        ((3 + x) @ (y - columns), 1),
+        ((x - rows.unsqueeze(1)) @ (columns + y), 1),
+        ((x - along) @ y, 0),  # another for each step
+        ((3 - x) @ y, 0),
+    ):
+        exact = given.uop
+        found, _ = plain(given)
+        known = [p for n in found.uop.toposort() if (p := product_of(n)) is not None]
+        assert len([p for p in known if tile_dtypes(p)[0].itemsize == 1]) == products
+        np.testing.assert_array_equal(found.numpy(), wrap(exact, "CPU").numpy())

@@ -15,7 +15,7 @@ from svod.ir.node import UOp, make
 from svod.runtime.ops import CompiledKernel
 from svod.schedule import sorts
 from svod.schedule.split_reduce import split_reductions
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_registry import buffer_of
 
 
 def param(size: int, dtype: dt.DType = dt.float32) -> UOp:

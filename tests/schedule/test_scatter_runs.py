@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from svod import Tensor
 from svod.base.knobs import knobs
+from svod.ir.capabilities import BY_KIND
 from svod.schedule import scatter_runs, scatters, schedule
 
 RNG = np.random.default_rng(9)
@@ -15,7 +18,7 @@ RNG = np.random.default_rng(9)
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scatters, "TILING_DEVICES", frozenset({"CPU"}))
+    monkeypatch.setitem(BY_KIND, "CPU", replace(BY_KIND["CPU"], scatters_at_once=True))
     monkeypatch.setattr(scatters, "MANY", 8)
     monkeypatch.setattr(scatter_runs, "FEWEST", 8)
     monkeypatch.setattr(scatter_runs, "PART", 16)

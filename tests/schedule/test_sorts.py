@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -15,12 +16,12 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import ParamArg, RadixArg
+from svod.ir.capabilities import BY_KIND
 from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp, make
 from svod.ir.verify import verify_tensor_graph
-from svod.schedule import sorts
-from svod.schedule.sorts import lowered_sorts
-from svod.tensor.core import wrap
+from svod.schedule.sorts import BY_BLOCKS, lowered_sorts
+from svod.tensor.core.tensor_core import wrap
 
 Array = np.ndarray[Any, Any]
 CASES = [  # shape, bits of the key, how many are kept
@@ -103,7 +104,9 @@ def test_rows_too_long_for_a_block_are_dealt() -> None:
     x, _ = words((2, 8000), 32)
     for is_taken, op in ((True, O.SORT), (False, O.RADIX)):
         lowered = lowered_sorts(
-            make(O.SINK, dt.void, (found,)), "CUDA", lambda device, fits=is_taken: lambda body: fits
+            make(O.SINK, dt.void, (found,)),
+            "CUDA",
+            lambda device, fits=is_taken: replace(BY_KIND["CUDA"], takes=lambda body: fits),
         )
         assert {n.op for n in lowered.toposort()} & {O.SORT, O.RADIX} == {op}
         assert (evaluate(lowered.src[0], {memory: x.reshape(-1)}) == np.sort(x, -1)).all()
@@ -115,7 +118,7 @@ def test_all_digits_of_a_long_row_are_the_same_kernels() -> None:
     steps = [n for n in lowered.toposort() if n.op == O.RADIX]
     assert len(steps) == 12
     assert {n.arg for n in steps} == {
-        RadixArg(step, 20, sorts.DEALT) for step in ("count", "start", "deal")
+        RadixArg(step, 20, BY_BLOCKS.dealt) for step in ("count", "start", "deal")
     }
 
 

@@ -17,7 +17,7 @@ from svod.device.cpu.compiler import counters
 from svod.device.registry import get_device
 from svod.ir.sweep import live_nodes
 from svod.schedule.cache import cache_statistics
-from svod.tensor.registry import live_tensors
+from svod.tensor.core.tensor_registry import live_tensors
 
 CALLS = 10_000 if os.environ.get("SVOD_TEST_LONG") else 3_000
 SECONDS = 30.0 if os.environ.get("SVOD_TEST_LONG") else 3.0

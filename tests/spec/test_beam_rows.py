@@ -17,6 +17,7 @@ import svod
 from svod import Tensor
 from svod.base.errors import CompileError, ExecutionError
 from svod.base.knobs import knobs
+from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.text import dump
 from svod.optimize import beam
@@ -43,6 +44,7 @@ from tests.optimize.kernels import (
     loops_of,
 )
 from tests.schedule.graphs import bodies
+from tests.spec import call_parts
 
 BEAM = PrepareConfig(OptimizerConfig(Strategy.BEAM, width=1, seconds=1.0))
 
@@ -212,6 +214,15 @@ def test_one_function_binds_arguments_for_searches_and_launches(
     assert launch.buffer_indices == [0, 1, 2] and launch.output_indices == [0]
     (a @ b).prepare()
     assert bound[1:] == [[0, 1, 2]]
+
+
+@pytest.mark.row("Q1")
+def test_a_candidate_gets_the_arguments_it_names_where_one_is_not_used(pool: WorkerPool) -> None:
+    kernel = call_parts.body(B.unary(O.SQRT, call_parts.param(2)))
+    bench = bench_of(kernel, pool)
+    (program,) = bench.compile(candidates(loops_of(kernel), [()]))
+    (launch,) = program.plan.prepared_kernels()
+    assert launch.buffer_indices == [0, 2] and launch.output_indices == [0]
 
 
 @pytest.mark.row("S191", "Q3")

@@ -27,10 +27,10 @@ from svod.ir.sweep import sweep
 from svod.runtime import MemoryMode, PreparedCopy, PreparedKernel
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.schedule.schedule import clear_schedule_cache, schedules
-from svod.tensor import realize as realizing
-from svod.tensor.core import wrap
-from svod.tensor.realize import prepare, prepare_batch, realize, realize_batch
-from svod.tensor.registry import buffer_node, buffer_of, live_tensors
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.core.tensor_registry import buffer_node, buffer_of, live_tensors
+from svod.tensor.recording import realize as realizing
+from svod.tensor.recording.realize import prepare, prepare_batch, realize, realize_batch
 
 
 def numbers(*shape, seed=0):
@@ -134,7 +134,7 @@ def test_every_live_tensor_follows():
 
 @pytest.mark.row("S99")
 def test_an_identical_replacement_does_nothing():
-    from svod.tensor.registry import replace_nodes
+    from svod.tensor.core.tensor_registry import replace_nodes
 
     y = Tensor(numbers(3)) * 2
     before = y.uop
@@ -144,11 +144,11 @@ def test_an_identical_replacement_does_nothing():
 
 @pytest.mark.row("S100")
 def test_cleanup_comes_after_the_substitution(monkeypatch):
-    from svod.tensor import registry
+    from svod.tensor.core import tensor_registry
 
     alive = []
     plans = []
-    replace = registry.replace_nodes
+    replace = tensor_registry.replace_nodes
     made = realizing.prepare_plan
 
     def watching(*args):
@@ -162,7 +162,7 @@ def test_cleanup_comes_after_the_substitution(monkeypatch):
         replace(*args)
 
     monkeypatch.setattr(realizing, "prepare_plan", watching)
-    monkeypatch.setattr(registry, "replace_nodes", during)
+    monkeypatch.setattr(tensor_registry, "replace_nodes", during)
     x = Tensor(numbers(64, 64))
     ((x @ x).softmax(1) @ x).sum().realize()
     gc.collect()
@@ -337,12 +337,12 @@ def test_outputs_belong_to_tensors_by_position():
 
 @pytest.mark.row("S113")
 def test_one_replacement_for_a_whole_batch(monkeypatch):
-    from svod.tensor import registry
+    from svod.tensor.core import tensor_registry
 
     seen = []
-    replace = registry.replace_nodes
+    replace = tensor_registry.replace_nodes
     watched = lambda m, o: (seen.append(len(m)), replace(m, o))  # noqa: E731
-    monkeypatch.setattr(registry, "replace_nodes", watched)
+    monkeypatch.setattr(tensor_registry, "replace_nodes", watched)
     x = Tensor(numbers(4))
     a, b, c = x + 1, x * 2, x - 3
     user = a * b

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import svod
+import svod.codegen.compile as compiling
 from svod import Tensor
 from svod.base.errors import (
     AllocationError,
@@ -24,6 +25,7 @@ from svod.base.errors import (
     VerifyError,
 )
 from svod.base.knobs import knobs
+from svod.codegen import pipeline as linearizing
 from svod.device.buffer import Buffer
 from svod.device.cpu.compiler import CpuRenderer
 from svod.device.device import Device, Toolchain
@@ -39,16 +41,16 @@ from svod.optimize.actions import apply_opts, chain
 from svod.optimize.beam import BeamConfig, Drop
 from svod.optimize.opts import Opt
 from svod.runtime import builder as building
-from svod.runtime import caches, order, programs, search
+from svod.runtime import order, programs, search
 from svod.runtime.caches import clear_kernel_cache, compiled_kernels
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.programs import CreateProgramError, RenderError
 from svod.runtime.search_pool import WorkerPool
 from svod.schedule import schedule as scheduling
 from svod.schedule.dependencies import call_dependencies, walk_calls
-from svod.tensor import realize as realizing
-from svod.tensor import registry
-from svod.tensor.core import wrap
+from svod.tensor.core import tensor_registry
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.recording import realize as realizing
 from tests.optimize.kernels import MACHINE, bench_of, body_of, candidates, loops_of
 from tests.spec.call_parts import after, body, call, memory, param, plus, sink
 from tests.spec.plan_parts import compiled, empty, launch, plan_of
@@ -128,10 +130,10 @@ def test_outputs_that_do_not_fit_change_no_tensor(monkeypatch):
 def test_a_result_of_run_time_size_keeps_its_symbolic_shape():
     n = svod.Variable("n", 1, 6).bind(4)
     y = (Tensor(np.arange(6, dtype=np.float32)).realize()[:n] * 2).realize()
-    assert registry.buffer_of(y.uop).size == 6
+    assert tensor_registry.buffer_of(y.uop).size == 6
     assert not isinstance(y.shape[0], int) and y.numpy().tolist() == [0, 2, 4, 6]
     with pytest.raises(ShapeError):
-        B.reshape(registry.buffer_node(y.uop), (4, 4))
+        B.reshape(tensor_registry.buffer_node(y.uop), (4, 4))
 
 
 @pytest.mark.row("S104")
@@ -163,7 +165,7 @@ def test_what_goes_wrong_in_prepare_is_typed(monkeypatch):
     with pytest.raises(VerifyError, match="is not inside"):
         (malformed + 1).prepare()
     with monkeypatch.context() as patch:
-        patch.setattr(programs, "_cpu_source", raising(ValueError("no ink")))
+        patch.setattr(linearizing, "linearize", raising(ValueError("no ink")))
         with pytest.raises(CompileError, match=r"could not render .*no ink"):
             (x + 104.25).prepare()
     y = x + 104.25
@@ -266,13 +268,13 @@ def test_rules_of_the_cpu_are_applied_to_the_optimised_loops(monkeypatch):
 
     toolchain = Toolchain(((Lacking(), OtherCompiler()),), stock.runtime)
     device = Device("CPU", stock.allocator, toolchain)
-    real, seen = caches.rewrite, []
+    real, seen = compiling.rewrite, []
 
     def spy(roots, given):
         seen.extend(roots)
         return real(roots, given)
 
-    monkeypatch.setattr(caches, "rewrite", spy)
+    monkeypatch.setattr(compiling, "rewrite", spy)
     kernel = body(B.unary(O.SQRT, param(1)))
     config = PrepareConfig(device_resolver=lambda name: device)
     found = compiled_kernels([kernel], "CPU", config)[kernel]
@@ -294,7 +296,7 @@ def fresh(number):
 
 
 @pytest.mark.row("S171")
-def test_a_source_is_checked_before_it_is_compiled(monkeypatch, no_fallback):
+def test_a_source_is_checked_before_it_is_compiled(monkeypatch):
     real = programs._to_source
 
     def broken(program, device):
@@ -305,8 +307,9 @@ def test_a_source_is_checked_before_it_is_compiled(monkeypatch, no_fallback):
     monkeypatch.setattr(
         "svod.device.cpu.compiler.emit_object", raising(AssertionError("it was compiled"))
     )
-    with knobs.scope(OBJECT_CACHE=0), pytest.raises(GraphError, match="invalid SOURCE stage"):
-        compiled_kernels([fresh(171.5)], "CPU")
+    program = programs.program_of(fresh(171.5), "REF", "kernel")
+    with pytest.raises(GraphError, match="invalid SOURCE stage"):
+        programs.compile_program(program, get_device("REF"))
 
 
 @pytest.mark.row("S172")
@@ -317,7 +320,7 @@ def test_a_cpu_that_cannot_compile_names_the_kernels(problem, monkeypatch, no_fa
         compiled_kernels([fresh(172.5)], "CPU")
     assert not isinstance(found.value, CreateProgramError)
     with monkeypatch.context() as patch:
-        patch.setattr(programs, "_cpu_source", raising(problem))
+        patch.setattr(linearizing, "linearize", raising(problem))
         with pytest.raises(RenderError, match=rf"CPU could not render 'add\w*': .*{problem}"):
             compiled_kernels([fresh(172.25)], "CPU")
 
@@ -484,7 +487,7 @@ def test_runs_of_a_prepared_plan_leave_nothing_behind():
         allocator = get_device("CPU").allocator
         found = plan.ast_to_buffer_map()
         return (
-            len(registry.live_tensors()),
+            len(tensor_registry.live_tensors()),
             allocator.counters.live,
             len(found),
             len(plan.buffers()),

@@ -33,8 +33,8 @@ from svod.schedule.normalize import (
 )
 from svod.schedule.preschedule import restored
 from svod.schedule.schedule import clear_schedule_cache, pre_schedule, schedules
-from svod.tensor.core import wrap
-from svod.tensor.realize import compiler_identity, input_buffers
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.recording.realize import compiler_identity, input_buffers
 
 
 def numbers(*shape, seed=0):

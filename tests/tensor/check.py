@@ -16,7 +16,7 @@ from svod import Tensor
 from svod.dtype.convert import dtype_of, to_numpy
 from svod.ir import ops as O
 from svod.ir.evaluate import evaluate
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_registry import buffer_of
 
 USES_EVALUATE = os.environ.get("SVOD_TENSOR_TESTS") == "evaluate"
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -9,7 +9,7 @@ import pytest
 
 import svod
 from svod import Tensor, nn
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_registry import buffer_of
 
 START = np.arange(6, dtype=np.float32).reshape(2, 3)
 

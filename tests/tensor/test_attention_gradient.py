@@ -9,7 +9,7 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.tensor import attention
+from svod.tensor.layers import attention
 
 Array = np.ndarray[Any, Any]
 NEAR = 4e-3

@@ -15,7 +15,7 @@ from svod.base.errors import ComplexOperand, DTypeError
 from svod.dtype import complex64, complex128, float32, float64, promote, result_type
 from svod.ir import ops as O
 from svod.ir.node import make
-from svod.tensor.complex import joined, parts
+from svod.tensor.core.complex_parts import joined, parts
 
 KINDS = [np.complex64, np.complex128]
 RNG = np.random.default_rng(7)

@@ -10,7 +10,7 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.tensor import convolution_graph
+from svod.tensor.layers import convolution_graph
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "plain": ((2, 3, 7, 8), (4, 3, 3, 2), {}),

@@ -10,9 +10,9 @@ import pytest
 import svod
 from svod import Tensor, fft
 from svod.base.errors import SvodError
-from svod.tensor.butterflies import roots
-from svod.tensor.complex import joined, parts
-from svod.tensor.fourier import DENSE, LARGEST_FACTOR, factors_of
+from svod.tensor.core.complex_parts import joined, parts
+from svod.tensor.fft.butterflies import roots
+from svod.tensor.fft.dft_graph import DENSE, LARGEST_FACTOR, factors_of
 from svod.testing import gradcheck
 
 Array = np.ndarray[Any, Any]

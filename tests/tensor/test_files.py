@@ -10,7 +10,7 @@ from svod import Tensor
 from svod.base.errors import DeviceError
 from svod.nn.state import load_file, save_file
 from svod.runtime.ops import PreparedBufferView, PreparedCopy, PreparedKernel
-from svod.tensor.registry import buffer_of
+from svod.tensor.core.tensor_registry import buffer_of
 
 
 @pytest.fixture

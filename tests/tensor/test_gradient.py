@@ -15,10 +15,10 @@ from svod import Tensor
 from svod.base.errors import DTypeError, ShapeError
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.tensor import history
-from svod.tensor.autograd import GradientError
-from svod.tensor.core import wrap
-from svod.tensor.gradient_rules import RULES
+from svod.tensor.core import history
+from svod.tensor.core.tensor_core import wrap
+from svod.tensor.gradients.autograd import GradientError
+from svod.tensor.gradients.gradient_rules import RULES
 from svod.testing import assert_close, gradcheck
 
 try:
@@ -265,8 +265,8 @@ def test_fused_multiply_add_has_a_gradient() -> None:
 
 def evaluated_gradients(function: Callable[..., Any], tensors: list[Tensor]) -> list[Any]:
     from svod.ir.evaluate import evaluate
-    from svod.tensor.gradient import gradient
-    from svod.tensor.registry import buffer_of
+    from svod.tensor.core.tensor_registry import buffer_of
+    from svod.tensor.gradients.reverse_mode import gradient
 
     loss = function(*tensors).sum()
     found = gradient(loss.uop, B.full((), 1.0, loss.dtype), [t.uop for t in tensors])
@@ -466,7 +466,7 @@ def test_a_history_ends_with_its_tensor() -> None:
     from weakref import ref
 
     from svod.ir.sweep import sweep
-    from svod.tensor import history
+    from svod.tensor.core import history
 
     w = leaf(4)
     loss = (w * 2).sum()

@@ -17,7 +17,7 @@ from svod.base.errors import ConfigError, DTypeError, VariableError
 from svod.device.cpu.compiler import counters
 from svod.ir.scan import outer_order
 from svod.schedule.cache import cache_statistics
-from svod.tensor.tracing import TracedValueError
+from svod.tensor.core.tracing import TracedValueError
 
 RNG = np.random.default_rng(3)
 
@@ -166,7 +166,7 @@ def test_results_that_are_arguments_or_constants() -> None:
 
 
 def test_donated_memory_is_taken_over() -> None:
-    from svod.tensor.registry import buffer_of
+    from svod.tensor.core.tensor_registry import buffer_of
 
     @svod.jit(donate=0)
     def step(state: dict[str, Tensor], x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -192,7 +192,7 @@ def test_many_calls_leave_nothing_behind() -> None:
     import gc
 
     from svod.ir.sweep import live_nodes
-    from svod.tensor.registry import live_tensors
+    from svod.tensor.core.tensor_registry import live_tensors
 
     f = svod.jit(lambda x: (x * 2).sum())
     x = data(64, 64)
@@ -678,7 +678,9 @@ def test_a_call_is_cheap() -> None:
 
 
 def test_recording_takes_as_long_as_the_graph_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from svod.tensor import recorder, tracing, writes
+    from svod.tensor.core import tracing
+    from svod.tensor.recording import recorder
+    from svod.tensor.views import pending_writes
 
     walked = [0]
 
@@ -687,7 +689,7 @@ def test_recording_takes_as_long_as_the_graph_is(monkeypatch: pytest.MonkeyPatch
         walked[0] += len(found)
         return found
 
-    for module in (recorder, tracing, writes):
+    for module in (recorder, tracing, pending_writes):
         monkeypatch.setattr(module, "outer_order", counted)
 
     def nodes_walked(layers: int) -> int:

@@ -235,3 +235,130 @@ def test_writes_of_a_recorded_function_happen_in_order_in_every_call(
         wanted = [t.numpy() for t in WRITES[name](x, plain)]
         same(f(x), wanted)
         same((kept,), (plain,))
+
+
+KEPT = Tensor(ROWS).realize()
+OF_EQUAL_VALUE: dict[str, Callable[[Tensor], Tensor]] = {
+    "an argument to the power of 1": lambda x: x**1,
+    "a tensor outside to the power of 1": lambda x: (KEPT**1).reshape(-1),
+    "a copy of a tensor outside": lambda x: KEPT.clone().reshape(3, 2),
+    "a tensor made of one outside": lambda x: Tensor(KEPT),
+    "data": lambda x: Tensor([1.0, 2.0, 3.0]),
+}
+
+
+@pytest.mark.parametrize("name", OF_EQUAL_VALUE)
+def test_writes_to_a_result_reach_neither_arguments_nor_later_calls(name: str) -> None:
+    function = OF_EQUAL_VALUE[name]
+    f, wanted = svod.jit(function), function(rows()).numpy().copy()
+    for _ in range(3):
+        x = rows()
+        found = f(x)
+        np.testing.assert_array_equal(found.numpy(), wanted)
+        found += 1
+        np.testing.assert_array_equal(found.numpy(), wanted + 1)
+        np.testing.assert_array_equal(x.numpy(), ROWS)
+        np.testing.assert_array_equal(KEPT.numpy(), ROWS)
+
+
+def test_a_result_of_equal_value_keeps_it_when_the_argument_is_written() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        before = x**1
+        x += 1
+        return before, x
+
+    g = svod.jit(f)
+    for _ in range(2):
+        before, after = g(rows())
+        np.testing.assert_array_equal(before.numpy(), ROWS)
+        np.testing.assert_array_equal(after.numpy(), ROWS + 1)
+
+
+@pytest.mark.parametrize("device", ["CPU", "CPU:1"])
+def test_constants_are_results_wherever_the_arguments_are(device: str) -> None:
+    f = svod.jit(lambda x: (svod.ones(2, 2), svod.arange(3) + 1, x.sum(), svod.tensor(2.0)))
+    for _ in range(2):
+        found = f(rows().to(device))
+        same(
+            [t.numpy() for t in found[:3]],
+            [np.ones((2, 2), np.float32), np.arange(3) + 1, np.float32(15)],
+        )
+        assert [t.device for t in found] == ["CPU", "CPU", device, "CPU"]
+
+
+class Averaging(nn.Module):
+    """A module whose buffer has no memory before the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", svod.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.assign(self.mean * 0.5 + x)
+        return x * 2
+
+
+def test_buffers_of_a_module_that_is_first_called_while_recording_are_written() -> None:
+    for wrap in (lambda m: svod.jit(m), lambda m: svod.jit(lambda x: m(x))):
+        module = Averaging()
+        f = wrap(module)
+        for _ in range(3):
+            f(svod.ones(3))
+        assert module.mean.tolist() == [1.75] * 3
+
+
+def test_running_values_of_a_batch_norm_in_a_recorded_step() -> None:
+    def trained(record: Callable[..., Any]) -> list[np.ndarray]:
+        norm = nn.BatchNorm1d(3)
+        step = record(lambda x: norm(x).square().mean())
+        for scale in (1.0, 2.0, 3.0):
+            step(Tensor(ROWS * scale))
+        return [t.numpy() for t in (norm.running_mean, norm.running_var, norm.num_batches_tracked)]
+
+    for found, wanted in zip(trained(svod.jit), trained(lambda f: f), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+ONE_WRITE: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "assign": lambda w, x: w.assign(w * 0.5 + x),
+    "copy_": lambda w, x: w.copy_(w * 0.5 + x),
+    "in place": lambda w, x: w.mul_(0.5).add_(x),
+    "a row": lambda w, x: w[0].copy_(w[0] * 0.5 + x[1]),
+}
+
+
+@pytest.mark.parametrize("name", ONE_WRITE)
+def test_a_tensor_that_the_function_realizes_and_then_writes(name: str) -> None:
+    write = ONE_WRITE[name]
+
+    def run(record: Callable[..., Any]) -> list[Any]:
+        w = Tensor(ROWS) * 1 + 1
+        kept = w + 0  # computed from the value before
+
+        def function(x: Tensor) -> Tensor:
+            w.realize()
+            write(w, x)
+            return w * 2
+
+        f = record(function)
+        found = [f(rows() * n).tolist() for n in (1, 2, 3)]
+        return [*found, w.tolist(), kept.tolist()]
+
+    assert run(svod.jit) == run(lambda f: f)
+
+
+def test_views_of_an_attempt_to_record_are_gone_in_the_next() -> None:
+    """A lazy tensor that is written gets memory, and the function is recorded once more."""
+    w = svod.ones(4).contiguous().realize()
+    lazy = svod.tensor([1.0, 2.0, 3.0]) + 1
+
+    @svod.jit
+    def step(a):
+        w.mul_(a)
+        part = w[0:2]
+        lazy.add_(1)
+        return part + 0
+
+    assert step(svod.tensor(2.0)).tolist() == [2.0, 2.0]
+    assert step(svod.tensor(2.0)).tolist() == [4.0, 4.0]
+    assert (w.tolist(), lazy.tolist()) == ([4.0] * 4, [4.0, 5.0, 6.0])

@@ -11,8 +11,8 @@ import pytest
 
 import svod
 from svod import Tensor, nn
-from svod.tensor.gradient import GradientError
-from svod.tensor.tracing import TracedValueError
+from svod.tensor.core.tracing import TracedValueError
+from svod.tensor.gradients.reverse_mode import GradientError
 
 
 def _inputs(seed: int = 0) -> Tensor:

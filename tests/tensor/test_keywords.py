@@ -11,7 +11,7 @@ import svod
 from svod import Tensor
 from svod.autograd import grad
 from svod.base.errors import ArgumentError, DTypeError
-from svod.tensor.gradient import GradientError
+from svod.tensor.gradients.reverse_mode import GradientError
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -11,7 +11,7 @@ import svod
 from svod import Tensor
 from svod.schedule.cache import cache_statistics
 from svod.schedule.schedule import clear_schedule_cache
-from svod.tensor import lifting
+from svod.tensor.recording import scalar_arguments
 
 X = np.random.default_rng(0).normal(size=(24, 10)).astype(np.float32)
 
@@ -72,6 +72,17 @@ def test_a_number_that_changes_later_is_lifted_then():
     assert _compiled() - before <= 4
 
 
+def test_another_shift_of_roll_is_another_offset():
+    x, lazy = Tensor(X).realize(), Tensor(X).realize() * 2
+    before = _compiled()
+    for i in range(1, 12):
+        np.testing.assert_array_equal(x.roll(i, 0).numpy(), np.roll(X, i, 0))
+        np.testing.assert_array_equal(
+            lazy.roll((i, -i), (1, 0)).numpy(), np.roll(X * 2, (i, -i), (1, 0))
+        )
+    assert _compiled() - before <= 8  # also where a shift is that of no shift along one axis
+
+
 def test_other_lines_keep_their_own_constants():
     x = Tensor(X)
     first = (x * 2).exp().numpy()
@@ -90,15 +101,25 @@ def test_special_numbers_pass_as_arguments():
 def test_a_line_that_keeps_compiling_is_named_once(caplog):
     x = Tensor(X)
     clear_schedule_cache()
-    lifting._compiled.clear()
+    scalar_arguments._compiled.clear()
     with caplog.at_level(logging.WARNING, "svod"), svod.knobs.scope(WARN_RECOMPILE=5):
         for n in range(1, 15):
             x[:n].sum().item()
     texts = [r.getMessage() for r in caplog.records if "different graphs" in r.getMessage()]
     assert len(texts) == 1 and "test_lifting.py" in texts[0] and "svod.Variable" in texts[0]
     caplog.clear()
-    lifting._compiled.clear()
+    scalar_arguments._compiled.clear()
     clear_schedule_cache()
+
+    def shown(t):
+        return t.detach().cpu().reshape(-1).tolist()
+
+    with caplog.at_level(logging.WARNING, "svod"), svod.knobs.scope(WARN_RECOMPILE=3):
+        shown(x.sin() + 1)
+        shown(x.exp().sum(0))
+        shown(x * x.cos())
+        shown(x @ x.T)
+    assert not caplog.records, "a helper that shows results is not where they come from"
     with caplog.at_level(logging.WARNING, "svod"), svod.knobs.scope(WARN_RECOMPILE=0):
         for n in range(1, 15):
             x[:n].mean().item()

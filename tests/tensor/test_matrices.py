@@ -134,3 +134,25 @@ def test_lstsq():
     _close(found.singular_values, values)
     assert found.rank.item() == rank
     _close(linalg.lstsq(x, y[:, 0]).solution, solution[:, 0])
+
+
+@pytest.mark.parametrize("rows", [4, 3, 2])
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd", "gelss"])
+def test_lstsq_with_a_driver_gives_what_torch_gives_for_it(driver, rows):
+    rng = np.random.default_rng(rows)
+    a, b = rng.standard_normal((rows, 3)), rng.standard_normal((rows, 2))
+    solution, residuals, rank, values = np.linalg.lstsq(a, b, rcond=None)
+    found = linalg.lstsq(Tensor(a), Tensor(b), driver=driver)
+    _close(found.solution, solution)
+    assert found.residuals.shape == ((2,) if rows > 3 and driver != "gelsy" else (0,))
+    if found.residuals.shape[0]:
+        _close(found.residuals, residuals)
+    assert found.rank.tolist() == ([] if driver == "gels" else rank)
+    assert found.singular_values.tolist() == pytest.approx(
+        values.tolist() if driver in ("gelsd", "gelss") else []
+    )
+
+
+def test_lstsq_refuses_an_unknown_driver():
+    with pytest.raises(ValueError, match="driver is one of gels, gelsy, gelsd, gelss, not 'qr'"):
+        linalg.lstsq(Tensor(np.eye(2)), Tensor(np.eye(2)), driver="qr")

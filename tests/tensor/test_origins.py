@@ -47,6 +47,23 @@ def test_several_kernels_have_lines_of_their_own() -> None:
     assert found[0] == (HERE, line_of("# line " + "C"))
 
 
+def test_rewritten_graphs_keep_the_lines_of_what_they_were() -> None:
+    x = Tensor(np.ones((16, 16), np.float32))
+    a = (x + x).cholesky_inverse().contiguous()  # line E
+    b = (a.detach() @ x + 0).sort(0)[0]  # line F
+    found = [p.origin for p in b.prepare().prepared_ops() if hasattr(p, "origin")]
+    assert all(o is not None for o in found)
+    assert {o[1] for o in found} == {line_of("# line " + "E"), line_of("# line " + "F")}
+
+
+def test_lines_stay_when_what_they_read_is_computed() -> None:
+    x = Tensor(np.ones((16, 17), np.float32))
+    a = x @ x.T  # line G
+    b = a.softmax(1)  # line H
+    a.realize()
+    assert lines(b) == [(HERE, line_of("# line " + "H"))]
+
+
 def test_origins_can_be_switched_off() -> None:
     with knobs.scope(ORIGINS=0):
         x = Tensor(np.ones((5, 3), np.float32)) + 1

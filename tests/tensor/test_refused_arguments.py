@@ -197,3 +197,8 @@ def test_optimizers_take_no_negative_options(name, options):
         getattr(nn.optim, name)([x], **options)
     with pytest.raises(ValueError, match=f"{name}: {option} is 0 or more"):
         getattr(nn.optim, name)([{"params": [x], **options}])
+
+
+def test_class_numbers_of_a_margin_loss_are_integers():
+    with pytest.raises(TypeError, match="multilabel_margin_loss: targets are integers"):
+        svod.ones(2, 3).multilabel_margin_loss(svod.ones(2, 3))

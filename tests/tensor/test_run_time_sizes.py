@@ -138,3 +138,68 @@ def test_ends_are_counted_from_the_run_time_size(value: int) -> None:
     x = Tensor(X[0, :8])[:n]
     close((x[:-2] * 2).numpy(), X[0, :8][:value][:-2] * 2)
     close((x[-3:] * 2).numpy(), X[0, :8][:value][-3:] * 2)
+
+
+INNER: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "as it is": (lambda t: t * 2, lambda a: a * 2),
+    "matmul": (lambda t: t @ Tensor(W[:8]), lambda a: a @ W[:8]),
+    "folded": (lambda t: t.reshape(-1, 8) + 1, lambda a: a.reshape(-1, 8) + 1),
+    "heads": (
+        lambda t: t.reshape(*t.shape[:2], -1, 4).sum(3),
+        lambda a: a.reshape(*a.shape[:2], -1, 4).sum(3),
+    ),
+    "scores": (lambda t: t @ t.transpose(1, 2), lambda a: a @ a.transpose(0, 2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_arrays_with_run_time_sizes_behind_the_first_axis(name: str) -> None:
+    build, reference = INNER[name]
+    b, s = svod.Variable("b", 1, 4), svod.Variable("s", 1, 16)
+    x = Tensor.zeros(4, 16, 8).contiguous().realize()[:b, :s]
+    plan = svod.prepare(build(x), inputs={"x": x}, outputs=["y"])
+    compiled = dict(counters)
+    for shape in ((1, 1, 8), (2, 5, 8), (4, 16, 8), (3, 7, 8)):
+        array = RNG.random(shape, dtype=np.float32)
+        wanted = reference(array)
+        close(plan(x=array), wanted)
+        target = np.empty_like(wanted)
+        assert plan(x=array, y=target) is target
+        close(target, wanted)
+    assert counters == compiled
+
+
+def test_a_view_of_an_input_can_be_all_of_a_plan() -> None:
+    x = Tensor(X)
+    plan = svod.prepare(x.reshape(128, 64), inputs={"x": x}, outputs=["y"])
+    close(plan(x=X * 2), X.reshape(128, 64) * 2)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm"])
+def test_rows_of_several_run_time_sizes_are_stored_in_the_shape_they_get(name: str) -> None:
+    """Memory has room for the largest sizes, so a reshape of a stored value is not free."""
+    n, m = svod.Variable("n", 2, 16), svod.Variable("m", 2, 8)
+    rows = Tensor(np.zeros(128, np.float32))[: m * n].realize()
+    square = rows.reshape(m, n)
+    found = square.softmax(-1) if name == "softmax" else square.layernorm(-1)
+    plan = svod.prepare(found.reshape(m * n), inputs={"rows": rows}, outputs=["y"])
+    for rows_now, columns_now in ((3, 5), (7, 16), (8, 2)):
+        a = RNG.random((rows_now, columns_now), dtype=np.float32)
+        got = plan(rows=a.reshape(-1), m=rows_now, n=columns_now).reshape(a.shape)
+        if name == "softmax":
+            want = softmax(a, -1)
+        else:
+            want = (a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + 1e-5)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stored_value_is_stored_again_under_a_shape_that_lies_elsewhere() -> None:
+    n, m = svod.Variable("n", 2, 16), svod.Variable("m", 2, 8)
+    rows = Tensor(np.zeros(128, np.float32))[: m * n].realize()
+    grown = rows.reshape(m, n).exp().contiguous()
+    sums = grown.sum(1)
+    plan = svod.prepare(grown.reshape(m * n), sums, inputs={"rows": rows}, outputs=["y", "s"])
+    a = RNG.random((3, 5), dtype=np.float32)
+    got, total = plan(rows=a.reshape(-1), m=3, n=5)
+    np.testing.assert_allclose(got, np.exp(a).reshape(-1), rtol=1e-5)
+    np.testing.assert_allclose(total, np.exp(a).sum(1), rtol=1e-5)

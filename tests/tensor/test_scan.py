@@ -13,7 +13,7 @@ import pytest
 import svod
 from svod import Tensor, nn
 from svod.base.errors import DTypeError, GraphError, ShapeError
-from svod.tensor.tracing import TracedValueError
+from svod.tensor.core.tracing import TracedValueError
 
 RNG = np.random.default_rng(7)
 T, B, H = 9, 3, 5

@@ -7,7 +7,7 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.tensor.autograd import GradientError
+from svod.tensor.gradients.autograd import GradientError
 from svod.testing import gradcheck
 
 PLACES = [0.001, 0.5, 2.0, 5.5, 6.25, 9.75, 14.0, 24.5, 25.5, 100.0, 3000.0]

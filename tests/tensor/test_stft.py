@@ -10,7 +10,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.base.errors import SvodError
-from svod.tensor.complex import parts
+from svod.tensor.core.complex_parts import parts
 from svod.testing import gradcheck
 from tests.tensor.stft_cases import BACK, FORWARD, RECORDED, options, signal
 

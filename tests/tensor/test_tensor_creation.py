@@ -16,8 +16,8 @@ import svod
 from svod import Tensor
 from svod.base.errors import DTypeError, ShapeError
 from svod.dtype.convert import dtype_of, to_numpy
-from svod.tensor import registry
-from svod.tensor.random import Generator
+from svod.tensor.core import tensor_registry
+from svod.tensor.random.threefry import Generator
 from tests.tensor.check import ALL, USES_EVALUATE, Cases, array, pair, value
 
 
@@ -229,14 +229,14 @@ def test_conversions_of_place_and_dtype():
 
 def test_live_tensors_are_known_and_forgotten():
     x = Tensor([1.0])
-    assert any(t is x for t in registry.live_tensors())
+    assert any(t is x for t in tensor_registry.live_tensors())
     gone = weakref.ref(x + 1)
     gc.collect()
     assert gone() is None
-    before = len(registry.live_tensors())
+    before = len(tensor_registry.live_tensors())
     for _ in range(100):
         x = x + 1
-    assert len(registry.live_tensors()) <= before + 1
+    assert len(tensor_registry.live_tensors()) <= before + 1
 
 
 def test_nodes_are_replaced_in_every_tensor():
@@ -244,7 +244,7 @@ def test_nodes_are_replaced_in_every_tensor():
     y = x + 1
     z = y * 2
     replacement = Tensor([10.0, 20.0])
-    registry.replace_nodes({y.uop: replacement.uop})
+    tensor_registry.replace_nodes({y.uop: replacement.uop})
     assert y.uop is replacement.uop
     assert value(z).tolist() == [20.0, 40.0]
 

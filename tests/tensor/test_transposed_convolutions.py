@@ -11,7 +11,7 @@ import pytest
 import svod
 from svod import Tensor
 from svod.base.errors import ShapeError
-from svod.tensor import convolution, convolution_graph
+from svod.tensor.layers import convolution, convolution_graph
 from tests.tensor.test_convolution_gradients import gradients_of
 
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {

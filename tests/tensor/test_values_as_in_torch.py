@@ -86,9 +86,17 @@ def test_gradient_of_a_mantissa_is_the_power_of_two_it_was_divided_by():
 def test_gradient_of_nextafter_is_that_of_its_first_operand():
     a = svod.tensor([1.0, 2.0, 3.0], dtype="float64").requires_grad_()
     b = svod.tensor([2.0, 2.0, 1.0], dtype="float64").requires_grad_()
-    given = gradients(a.nextafter(b), a, b)
-    assert given[0] == [1.0, 0.0, 1.0]
-    assert given[1] in (None, [0.0, 0.0, 0.0])
+    for found in (a.nextafter(b), svod.nextafter(a, b)):
+        given = gradients(found, a, b)
+        assert given[0] == [1.0, 0.0, 1.0]
+        assert given[1] in (None, [0.0, 0.0, 0.0])
+
+
+def test_vector_norm_takes_its_order_by_position_or_by_name():
+    x = svod.tensor([[3.0, -4.0], [1.0, 1.0]])
+    same(svod.linalg.vector_norm(x, 1, 1), "float32", [7.0, 2.0])
+    same(svod.linalg.vector_norm(x, ord=1, axis=1), "float32", [7.0, 2.0])
+    same(svod.linalg.vector_norm(x[0]), "float32", 5.0)
 
 
 def test_gradient_of_sinc_is_zero_at_zero():

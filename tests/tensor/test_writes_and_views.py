@@ -130,3 +130,92 @@ def test_assignments_of_a_recorded_function_show_in_views() -> None:
     put(svod.arange(4.0))
     put(svod.arange(4.0) + 1)
     assert window.tolist() == [2.0, 3.0]
+
+
+def _rows_first(x: Tensor) -> Tensor:
+    x[0].fill_(1.0)
+    x[1] = 2.0
+    return x.sum()
+
+
+def _views_of_views(x: Tensor) -> Tensor:
+    part = x[1:3]
+    corner = part.T[1:3]
+    corner.reshape(2, 2)[0] = 77.0
+    part.T[0] = 5.0
+    x[1, 1] = 1.0
+    part += x[0]
+    x *= 0.5
+    return corner * 1
+
+
+@pytest.mark.parametrize("function", [_rows_first, _views_of_views])
+@pytest.mark.parametrize("state", ["memory", "lazy", "a constant", "a view", "a lazy view"])
+def test_writes_through_views_and_then_to_a_tensor_outside(
+    function: Callable[[Tensor], Tensor], state: str
+) -> None:
+    def made() -> tuple[Tensor, Tensor]:
+        whole = svod.arange(20.0).reshape(5, 4) * (0 if state == "a constant" else 1)
+        whole = whole if state.endswith(("lazy", "constant", "lazy view")) else whole.realize()
+        return whole, whole[:3] if state.endswith("view") else whole
+
+    (base, x), (base_alone, x_alone) = made(), made()
+    run = svod.jit(lambda: function(x))
+    for _ in range(3):
+        assert run().tolist() == function(x_alone).tolist()
+        assert x.tolist() == x_alone.tolist()
+        assert base.tolist() == base_alone.tolist()
+
+
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(0, 0),
+    "repeat": lambda x: x.repeat(1),
+    "cat": lambda x: svod.cat([x]),
+    "pad": lambda x: svod.nn.functional.pad(x, (1, 0)),
+    "power": lambda x: x**1,
+    "clone": lambda x: x.clone(),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_copy_between_two_assignments_keeps_its_values(name: str, is_recorded: bool) -> None:
+    state = _numbers()
+
+    def run(x: Tensor) -> tuple[Tensor, ...]:
+        state.assign(x + 10)
+        first = COPIES[name](state)
+        state.assign(state * 2)
+        second = COPIES[name](state)
+        state.assign(state + 1)
+        return first, second, state * 1
+
+    f = svod.jit(run) if is_recorded else run
+    for scale in (1, 2):
+        x = svod.arange(6.0) * scale
+        found = f(x)
+        wanted = COPIES[name](x + 10), COPIES[name]((x + 10) * 2), (x + 10) * 2 + 1
+        assert [t.tolist() for t in found] == [t.tolist() for t in wanted]
+        assert state.tolist() == wanted[-1].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x.contiguous(), lambda x: x[:]])
+def test_a_part_assigned_in_a_recorded_function_shows_in_all_views_of_a_lazy_tensor(
+    view: Callable[[Tensor], Tensor], dtype: str
+) -> None:
+    kept = []  # which of the tensors is looked at first has depended on where they are
+    for n in range(8):
+        whole = (svod.arange(5.0).cast(dtype) * 2 + 1).reshape(1, 5)
+        shown = view(whole)
+
+        def write(x: Tensor, shown: Tensor = shown) -> Tensor:
+            shown[0:1].assign(x.expand(1, 5))
+            return shown * 2
+
+        f = svod.jit(write)
+        for value in (-1.0, -2.0):
+            assert f(Tensor(value) + n * 0).tolist() == [[2 * value] * 5]
+            assert shown.tolist() == whole.tolist() == [[value] * 5]
+        kept.append((whole, shown))

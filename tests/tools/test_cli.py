@@ -24,7 +24,8 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_verb() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for verb in ("demo", "doctor", "env"):
+    verbs = ("bench", "compile", "demo", "doctor", "env", "explain", "inspect", "profile", "run")
+    for verb in verbs:
         assert verb in result.stdout
     assert run("env", "--help").returncode == 0
 
@@ -89,7 +90,7 @@ def test_env_points_out_misspelt_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["env"], ["env", "--json"], ["doctor", "--help"]]
+    "arguments", [["--help"], ["env"], ["env", "--json"], ["doctor", "--help"], ["run", "--help"]]
 )
 def test_help_and_env_do_not_load_llvm(arguments: list[str]) -> None:
     program = (

@@ -72,10 +72,11 @@ def test_level_3_prints_the_calls_of_each_schedule() -> None:
 
 
 def test_level_4_prints_the_graph_after_each_pass() -> None:
-    from svod.codegen.pipeline import PASSES
+    from svod.codegen.targets.cpu import CHOOSING, LOWERING
+    from svod.schedule.schedule import SCHEDULE_PASSES
 
     text = said(4)
-    for step in PASSES:
+    for step in (*SCHEDULE_PASSES, *CHOOSING, *LOWERING):
         assert f"svod -- {step.name}" in text
     assert "%0 = PARAM f32" in text
     assert "define void @" not in text

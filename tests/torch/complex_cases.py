@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from svod.tensor.autograd import GradientError
+from svod.tensor.gradients.autograd import GradientError
 from tests.torch.case import Array, Case, Data, Library, Svod, Torch, weights
 from tests.torch.cases import CASES, places
 from tests.torch.differences import STANDARD

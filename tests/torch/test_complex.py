@@ -1,7 +1,7 @@
 """Every torch name with complex inputs: what torch gives, values and gradients, or a refusal.
 
 torch's results are recorded (``complex_cases``). A name that is not said to take complex numbers
-(`svod.tensor.complex_names`) must refuse them, whatever torch does.
+(`svod.tensor.core.complex_support`) must refuse them, whatever torch does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from svod.base.errors import DTypeError
-from svod.tensor.complex_names import takes_complex
+from svod.tensor.core.complex_support import takes_complex
 from tests.torch.case import Case, Svod
 from tests.torch.complex_cases import (
     COMPLEX_CASES,

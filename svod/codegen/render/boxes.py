@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from svod.codegen.render.panels import LINE
 from svod.codegen.render.tile_parts import ELEMENTS, Operand
-from svod.codegen.render.tma import Fed, Source, TensorMap
+from svod.codegen.render.tma import Fed, Source
 from svod.ir import ops as O
+from svod.ir.needs import TensorMap
 from svod.ir.node import UOp
 
 if TYPE_CHECKING:

@@ -161,6 +161,8 @@ def _named(node: UOp, parts: list[Text]) -> Text:
         return f"{_within(parts[0], ATOM)}[{node.arg}]", ATOM
     if op == O.SHUFFLE:
         return _shuffled(node, parts), ATOM
+    if op == O.SPECIAL:
+        return node.arg, ATOM
     if op == O.DEFINE_VAR:
         return ("core" if node.arg.name == CORE else node.arg.name), ATOM
     if op in (O.PARAM, O.DEFINE_LOCAL):

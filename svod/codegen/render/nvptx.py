@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 from svod.codegen.linearize import Loop
 from svod.codegen.render.attention import emit_attention
@@ -29,12 +28,13 @@ from svod.codegen.render.nvptx_memory import (
 from svod.codegen.render.rare import behind_branches
 from svod.codegen.render.tallies import emit_tallies, is_tally
 from svod.codegen.render.tiles import emit_tile
-from svod.codegen.render.tma import Fed, TensorMap, Tma, begin_fed, emit_fed
+from svod.codegen.render.tma import Fed, Tma, begin_fed, emit_fed
 from svod.codegen.render.turns import emit_turns
 from svod.codegen.render.windows import emit_windows
 from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import ops as O
+from svod.ir.needs import TensorMap
 from svod.ir.node import UOp
 
 _REGISTERS = {"g": "ctaid", "l": "tid", "i": "ctaid"}
@@ -336,15 +336,6 @@ def _nodes(loop: Loop) -> Iterator[UOp]:
             yield from _nodes(item)
         else:
             yield item
-
-
-class GpuText(NamedTuple):
-    """A module of one kernel."""
-
-    source: str
-    align: int  # bytes all pointers must be aligned to
-    shared: int  # bytes of shared memory that the launch provides
-    maps: tuple[TensorMap, ...] = ()  # arguments that the launch makes of addresses
 
 
 def nvptx_module(functions: list[str], shared: list[str], declarations: set[str]) -> str:

@@ -18,13 +18,13 @@ from svod.codegen.render.nvptx import NvptxRenderer
 from svod.codegen.render.nvptx_memory import GLOBAL, SHARED
 from svod.codegen.render.tile_parts import CountedLoop
 from svod.ir.args import DIGIT_BITS, RadixArg, SortArg
-from svod.schedule.sorts import FEWER, SHARE
+from svod.schedule.sorts import BY_BLOCKS, FEWER
 
 DIGITS: Final = 1 << DIGIT_BITS
 WARP: Final = 32
 MAX_ITEMS: Final = 16  # words of one thread
 MAX_THREADS: Final = 512
-assert SHARE <= MAX_ITEMS * MAX_THREADS
+assert BY_BLOCKS.share <= MAX_ITEMS * MAX_THREADS
 SELECTED: Final = 2  # digits that select words, where few are kept
 CHOSEN: Final = 16  # bytes of what a selection found
 COUNTS: Final = 4  # of one thread, where counts are added up

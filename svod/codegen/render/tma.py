@@ -10,12 +10,13 @@ addresses; what lies past a matrix is read as zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from svod.codegen.render.panels import LINE, Panel, assembly
 from svod.codegen.render.tile_parts import ELEMENTS, THREADS, CountedLoop, Operand
 from svod.codegen.render.wgmma import Wgmma, wgmma_for
 from svod.ir import ops as O
+from svod.ir.needs import TensorMap
 from svod.ir.node import UOp
 from svod.optimize.gpu_tile import Axes
 
@@ -24,18 +25,6 @@ if TYPE_CHECKING:
 
 REGISTERS = (40, 232)  # of a thread that copies and of one that multiplies
 WARPS = THREADS // 32
-
-
-class TensorMap(NamedTuple):
-    """A matrix, or a stack of them, as the copy engine sees it; sizes in elements, inner first."""
-
-    slot: int  # of the argument
-    offset: int  # bytes to the first element
-    item: int  # bytes of an element
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]  # bytes, of all axes but the first
-    box: tuple[int, ...]
-    steps: tuple[int, ...] = ()  # places from one to the next in a box; all 1 where not said
 
 
 @dataclass(slots=True)

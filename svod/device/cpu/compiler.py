@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,13 +22,16 @@ from svod.base.locks import COMPILER, LEAF, held_lock, hold_at_fork
 from svod.base.log import debug
 from svod.base.room import room
 from svod.base.timing import span
-from svod.codegen.pipeline import KernelCode, generate
-from svod.codegen.render.llvm import module
+from svod.codegen.pipeline import generate
+from svod.codegen.target import KernelCode
+from svod.codegen.target import Target as CodeTarget
+from svod.codegen.targets.cpu import cpu_target
 from svod.device.cpu.elf import ObjectFormatError, ObjectImage
 from svod.device.cpu.host import Target, host_machine, target
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
+from svod.optimize.machine import Machine
 
 if TYPE_CHECKING:
     from svod.base.store import BlobStore
@@ -80,16 +84,23 @@ class CpuRenderer:
     device = "CPU"
 
     def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
-        return spec_of(generate(ast, host_machine()))
+        return spec_of(generate(ast, self.target()))
 
     def decompositor(self) -> None:
         return None
 
+    def target(self) -> CodeTarget[Machine]:
+        return _code_target(host_machine())
+
+
+@cache
+def _code_target(machine: Machine) -> CodeTarget[Machine]:
+    return replace(cpu_target(machine), emit=lambda source: object_for(source))
+
 
 def spec_of(code: KernelCode) -> ProgramSpec:
     """What the device layer knows of a kernel."""
-    source = module([code.text], code.declarations)
-    spec = ProgramSpec(code.symbol, source, "CPU", code.kernel)
+    spec = ProgramSpec(code.symbol, code.text().source, "CPU", code.kernel)
     spec.apply_derived_metadata_from_ast()
     return spec
 
@@ -115,8 +126,14 @@ def load_program(compiled: CompiledSpec) -> CpuProgram:
     return CpuProgram(compiled.name, image.symbol(compiled.name), image)
 
 
+def load_module(code: bytes, names: Sequence[str]) -> list[CpuProgram]:
+    """The kernels of one module."""
+    image = load_image(code)
+    return [CpuProgram(name, image.symbol(name), image) for name in names]
+
+
 def toolchain() -> Toolchain:
-    return Toolchain(((CpuRenderer(), CpuCompiler()),), load_program)
+    return Toolchain(((CpuRenderer(), CpuCompiler()),), load_program, load_module)
 
 
 # -- object code ---------------------------------------------------------------------------------

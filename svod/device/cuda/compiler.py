@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from svod.base.errors import CompileError, DeviceError
 from svod.base.hashing import digest
@@ -23,15 +23,16 @@ from svod.base.knobs import codegen_key, knobs
 from svod.base.locks import COMPILER, held_lock
 from svod.base.log import debug
 from svod.base.timing import span
-from svod.codegen.gpu import GpuKernel, generate_gpu, takes_whole
-from svod.codegen.gpu_sort import GpuSort
-from svod.codegen.pipeline import bytes_moved, work_of
-from svod.codegen.render.tma import TensorMap
+from svod.codegen.pipeline import bytes_moved, generate, work_of
+from svod.codegen.target import KernelCode
+from svod.codegen.targets.cuda import cuda_target
 from svod.device.cpu.compiler import hold_llvm_at_fork, object_store
 from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
-from svod.device.cuda.maps import MapMemory, map_of, text_of
+from svod.device.cuda.maps import MapMemory
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
+from svod.ir.capabilities import Capabilities
+from svod.ir.needs import Needs
 from svod.ir.node import UOp
 from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.rangeify import rangeify
@@ -48,8 +49,6 @@ _MIXES_BYTES = re.compile(r"wgmma\.mma_async\S*\.(u8\.s8|s8\.u8) ")
 # What llvmlite knows; a GPU runs the newest of these that is not newer than itself.
 ARCHITECTURES: Final = (70, 75, 80, 86, 89, 90, 100, 120)
 counters = {"compiled": 0, "loaded": 0}  # modules through LLVM, modules from the store
-_NEEDS = re.compile(r"^; align (\d+) shared (\d+)$", re.MULTILINE)
-_MAP = re.compile(r"^; map .*$", re.MULTILINE)
 
 
 def architecture(capability: tuple[int, int]) -> str:
@@ -81,13 +80,14 @@ class CudaRenderer:
         """The GPU with the units that the knobs allow."""
         return replace(self._machine, tensor_cores=knobs.tensor_cores, uses_tf32=knobs.tf32)
 
-    def code(self, body: UOp) -> GpuKernel | GpuSort:
+    def code(self, body: UOp) -> KernelCode:
+        """A kernel with the loops that are chosen for it."""
         machine = self.machine
         found = self.chosen.get(body.content_hash)
         if found is not None:  # amounts were searched for, units are what the knobs say now
             units = (machine.tensor_cores, machine.uses_tf32)
             machine = replace(found, tensor_cores=units[0], uses_tf32=units[1])
-        return generate_gpu(body, machine, body.content_hash in self.plain)
+        return generate(body, cuda_target(machine), body.content_hash in self.plain)
 
     def take_plainer(self, body: UOp) -> bool:
         """Render a body without a plan from now on; False where it was so already."""
@@ -111,9 +111,9 @@ class CudaRenderer:
     def decompositor(self) -> None:
         return None
 
-    def takes(self, body: UOp) -> bool:
-        """Whether a body that could be several kernels is one here."""
-        return takes_whole(body, self.machine)
+    @property
+    def capabilities(self) -> Capabilities:
+        return cuda_target(self.machine).capabilities
 
     def work(self, body: UOp) -> tuple[int, int]:
         """Operations and least bytes of a kernel."""
@@ -122,25 +122,25 @@ class CudaRenderer:
         return work_of(body, rangeify(body))
 
 
-def spec_of(code: GpuKernel | GpuSort) -> ProgramSpec:
+def spec_of(code: KernelCode) -> ProgramSpec:
     """What the device layer knows of a kernel."""
     text = code.text()
     sizes = derive_metadata(code.kernel)
-    head = [f"; align {text.align} shared {text.shared}"]
-    head += [text_of(tensor, code.slots.index(tensor.slot)) for tensor in text.maps]
+    slots, variables, writes, reads = code.arguments()
     return ProgramSpec(
         name=code.symbol,
-        src="\n".join([*head, text.source]),
+        src=text.source,
         device="CUDA",
         ast=code.body,
         global_size=sizes.global_size,
         local_size=sizes.local_size,
-        vars=[Variable(v.name, v.lo, v.hi) for v in code.variables],
-        var_names=[v.name for v in code.variables],
-        globals=list(code.slots),
-        outs=list(code.writes),
-        ins=list(code.reads),
-        buf_count=len(code.slots),
+        vars=[Variable(v.name, v.lo, v.hi) for v in variables],
+        var_names=[v.name for v in variables],
+        globals=list(slots),
+        outs=list(writes),
+        ins=list(reads),
+        buf_count=len(slots),
+        needs=text.needs,
     )
 
 
@@ -162,6 +162,7 @@ def compiled_spec(spec: ProgramSpec, ptx: bytes) -> CompiledSpec:
     return CompiledSpec(
         name=spec.name, ast=spec.ast, src=spec.src, bytes=ptx, var_names=tuple(spec.var_names),
         global_size=spec.global_size, local_size=spec.local_size, buf_count=spec.buf_count,
+        needs=spec.needs,
     )  # fmt: skip
 
 
@@ -181,14 +182,6 @@ class CudaModule:
         if shared:
             driver.call("cuFuncSetAttribute", found, FUNCTION_DYNAMIC_SHARED, shared)
         return found
-
-
-class Needs(NamedTuple):
-    """What a launch must provide."""
-
-    align: int = 1  # bytes all pointers are aligned to
-    shared: int = 0  # bytes of shared memory
-    tensors: tuple[TensorMap, ...] = ()
 
 
 class CudaProgram:
@@ -250,7 +243,7 @@ class CudaProgram:
             code = renderer.code(body)
             text = code.text(aligned=False)
             module = CudaModule(self.context, ptx_for(text.source, self.compiler.arch))
-            self._plain = (module, module.function(code.symbol, text.shared))
+            self._plain = (module, module.function(code.symbol, text.needs.shared))
         return self._plain[1]
 
     def __call__(
@@ -293,14 +286,8 @@ def toolchain(number: int) -> Toolchain:
     compiler = CudaCompiler(architecture(facts.capability))
 
     def load(compiled: CompiledSpec) -> CudaProgram:
-        source = compiled.src or ""
-        found = _NEEDS.search(source)
-        needs = Needs()
-        if found:
-            tensors = tuple([map_of(line) for line in _MAP.findall(source)])
-            needs = Needs(int(found.group(1)), int(found.group(2)), tensors)
         module = CudaModule(owner, compiled.bytes)
-        return CudaProgram(compiled.name, module, needs, compiled.ast, renderer, compiler)
+        return CudaProgram(compiled.name, module, compiled.needs, compiled.ast, renderer, compiler)
 
     return Toolchain(((renderer, compiler),), load)
 

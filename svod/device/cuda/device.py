@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from svod.device.device import Device
@@ -24,5 +23,6 @@ def make_device(name: str) -> Device:
 
 @cache
 def _toolchain(number: int) -> Toolchain:
-    found: Toolchain = import_module("svod.device.cuda.compiler").toolchain(number)
-    return found
+    from svod.device.cuda.compiler import toolchain
+
+    return toolchain(number)

@@ -10,8 +10,8 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import addressof, c_uint32, c_uint64
 
-from svod.codegen.render.tma import TensorMap
 from svod.device.cuda.driver import Driver
+from svod.ir.needs import TensorMap
 
 NBYTES, ALIGN = 128, 64
 _KINDS = {1: 0, 2: 1, 4: 2}  # bytes of an element: the unsigned integers of that size
@@ -54,17 +54,3 @@ def _encode(driver: Driver, tensor: TensorMap, place: int, address: int) -> None
         "cuTensorMapEncodeTiled", place, _KINDS[tensor.item], count, address, sizes, strides, box,
         steps, 0, _SWIZZLE_128, _PROMOTE_256, 0,
     )  # fmt: skip
-
-
-def text_of(tensor: TensorMap, place: int) -> str:
-    """One line that says all of a map; ``place`` is that of its argument among the buffers."""
-    parts = (tensor.sizes, tensor.strides, tensor.box, tensor.steps)
-    lists = [",".join(map(str, part)) for part in parts if part]
-    return f"; map {place} {tensor.offset} {tensor.item} {' '.join(lists)}"
-
-
-def map_of(line: str) -> TensorMap:
-    """What `text_of` wrote."""
-    slot, offset, item, *lists = line.split()[2:]
-    sizes, strides, *boxes = (tuple([int(n) for n in part.split(",")]) for part in lists)
-    return TensorMap(int(slot), int(offset), int(item), sizes, strides, *boxes)

@@ -98,6 +98,11 @@ def _load(node: UOp) -> str | None:
 def _store(node: UOp) -> str | None:
     if node.arg not in (None, "ordered", "add", "max"):
         return f"its argument must be None, 'ordered', 'add' or 'max', not {node.arg!r}"
+    return stored(node)
+
+
+def stored(node: UOp) -> str | None:
+    """What holds of every STORE, however it is made."""
     return effect(node) or _place(node, node.src[1].dtype, "writes")
 
 
@@ -213,7 +218,7 @@ def _lane_reduce(node: UOp) -> str | None:
 
 _DOTS: Final = {"bf16": dt.float32, "i16": dt.int32, "u8s8": dt.int32, "s8u8": dt.int32}
 OFFSETS: Final = frozenset({dt.int32, dt.int64})  # what index becomes
-EFFECTS: Final = frozenset({O.STORE, O.END, O.SINK, O.BARRIER})
+EFFECTS: Final = frozenset({O.STORE, O.END, O.SINK})
 KERNEL: Final[Table] = {
     **VALUES,
     O.SINK: (1, None, _sink),
@@ -227,7 +232,6 @@ KERNEL: Final[Table] = {
     O.ACC: (2, None, _accumulator),
     O.END: (1, None, _end),
     O.AFTER: (2, None, _after),
-    O.BARRIER: (0, None, effect),
     O.BROADCAST: (1, 1, _broadcast),
     O.LANES: (0, 0, _lanes),
     O.DOT: (2, 3, _dot),

@@ -12,7 +12,7 @@ from svod.ir.checks.values import Table, alu, constant
 from svod.ir.node import UOp
 
 
-def _lowered_alu(node: UOp) -> str | None:
+def lowered_alu(node: UOp) -> str | None:
     if node.arg in _FORMS.get(node.op, _NO_FORM) or _is_harmless(node):
         return alu(node)
     return f"{node.arg!r} is no form of {O.NAMES[node.op]}"
@@ -63,9 +63,9 @@ _FORMS: Final[dict[int, tuple[str | None, ...]]] = {
 }
 LOWERED: Final[Table] = {
     **COPIED,
-    **dict.fromkeys(O.UNARY, (1, 1, _lowered_alu)),
-    **dict.fromkeys(O.BINARY_OPS, (2, 2, _lowered_alu)),
-    **dict.fromkeys(O.TERNARY, (3, 3, _lowered_alu)),
+    **dict.fromkeys(O.UNARY, (1, 1, lowered_alu)),
+    **dict.fromkeys(O.BINARY_OPS, (2, 2, lowered_alu)),
+    **dict.fromkeys(O.TERNARY, (3, 3, lowered_alu)),
     O.CONST: (0, 0, _lowered_constant),
     O.RANGE: (1, 1, _lowered_range),
     O.INDEX: (2, 3, _lowered_index),

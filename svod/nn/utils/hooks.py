@@ -12,7 +12,7 @@ from typing import Any
 from svod.base.errors import ShapeError
 from svod.nn.module import Handle, Module, Parameter
 from svod.nn.utils.parametrizations import TRANSPOSED, SpectralNorm, norm_except
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
 from svod.tensor.tensor import Tensor
 
 

@@ -8,9 +8,9 @@ from svod.base.errors import ShapeError
 from svod.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from svod.nn.module import Module
 from svod.nn.utils.parametrize import register_parametrization
-from svod.tensor.autograd import no_grad
-from svod.tensor.guard import guard
-from svod.tensor.random import randn
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.autograd import no_grad
+from svod.tensor.random.threefry import randn
 from svod.tensor.tensor import Tensor
 
 TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)

@@ -11,8 +11,8 @@ from typing import Any
 from svod.base.errors import DTypeError, ShapeError
 from svod.nn.containers import ModuleDict, ModuleList
 from svod.nn.module import Module, Parameter
-from svod.tensor.autograd import no_grad
-from svod.tensor.guard import guard
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.autograd import no_grad
 from svod.tensor.tensor import Tensor
 
 _CLASSES: dict[tuple[type[Module], tuple[str, ...]], type[Module]] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from svod.base.errors import ShapeError
-from svod.tensor.autograd import no_grad
-from svod.tensor.guard import guard
-from svod.tensor.joining import concatenate
-from svod.tensor.realize import realize
+from svod.tensor.core.public_functions import guard
+from svod.tensor.gradients.autograd import no_grad
+from svod.tensor.ops.joining import concatenate
+from svod.tensor.recording.realize import realize
 from svod.tensor.tensor import Tensor
 
 

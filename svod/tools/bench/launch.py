@@ -170,7 +170,7 @@ def onnxruntime_call() -> Callable[[], object]:
 
 def rebinding() -> Iterator[Line]:
     """Two inputs and an output of a plan, to other arrays of the same shape."""
-    from svod.tensor.realize import prepare
+    from svod.tensor.recording.realize import prepare
 
     a, b = (svod.Tensor(np.zeros(16, np.float32)) for _ in range(2))
     plan = prepare([a * b], inputs={"a": a, "b": b}, outputs=["y"])

@@ -66,7 +66,7 @@ def prepare_once(model: models.Model) -> dict[str, Any]:
 def load_modules() -> None:
     """Load all code, ours and LLVM's, without preparing anything."""
     import svod
-    import svod.tensor.realize
+    import svod.tensor.recording.realize
     from svod.device.cpu.compiler import emit_object
     from svod.runtime.native import launcher
 

@@ -9,10 +9,13 @@ def journey(env):
     labels = env.integers(0, 3, (60,))
     points = centres[labels] + 0.5 * env.tensor(60, 2)
 
+    def assigned(points, means):
+        return ((points[:, None] - means[None]) ** 2).sum(-1).argmin(dim=1)
+
+    assigned = env.compile(assigned)
     means = points[:3].clone()
     for _ in range(env.steps(6)):
-        distance = ((points[:, None] - means[None]) ** 2).sum(-1)
-        nearest = distance.argmin(dim=1)
+        nearest = assigned(points, means)
         for k in range(3):
             mine = points[nearest == k]
             if len(mine) > 0:

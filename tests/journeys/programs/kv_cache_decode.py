@@ -49,15 +49,16 @@ def journey(env):
 
     model = env.settle(Decoder()).eval()
     prompt = env.integers(0, words, (1, 5))
+    decode = env.compile(lambda ids, start: model(ids, start))
     with torch.no_grad():
-        whole = model(prompt, 0)
+        whole = decode(prompt, 0)
         ids, made = prompt, []
         logits = whole
         for i in range(env.steps(6)):
             last = logits[:, -1:].argmax(-1)
             made.append(last.item())
             ids = torch.cat([ids, last], 1)
-            logits = model(last, 5 + i)
+            logits = decode(last, 5 + i)
         again = model(ids, 0)
     assert torch.allclose(again[:, -1], logits[:, -1], atol=1e-4)
     return {"whole": whole, "made": made, "last": logits, "keys": model.k.abs().sum((0, 1, 3))}

@@ -14,9 +14,13 @@ def journey(env):
     grey = (scaled * torch.tensor([0.299, 0.587, 0.114], device=env.device)).sum(-1)
     mask = grey > grey.mean()
     bright = image[mask].to(torch.float64).mean(0)
-    packed = (image[..., 0].to(torch.int32) << 16) | (image[..., 1].to(torch.int32) << 8)
-    packed = packed | image[..., 2]
-    back = torch.stack([(packed >> s) & 255 for s in (16, 8, 0)], -1).to(torch.uint8)
+
+    def pack(image):
+        packed = (image[..., 0].to(torch.int32) << 16) | (image[..., 1].to(torch.int32) << 8)
+        packed = packed | image[..., 2]
+        return packed, torch.stack([(packed >> s) & 255 for s in (16, 8, 0)], -1).to(torch.uint8)
+
+    packed, back = env.compile(pack)(image)
     assert (back == image).all()
     half = scaled.to(torch.bfloat16)
     product = (half.reshape(36, 3) @ half.reshape(36, 3).T).float()

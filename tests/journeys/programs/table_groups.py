@@ -15,9 +15,12 @@ def journey(env):
     known = ~torch.isnan(amount)
     clean = torch.nan_to_num(amount, nan=0.0)
 
-    total = torch.zeros(4, device=env.device).scatter_add_(0, shop, clean)
-    count = torch.zeros(4, device=env.device).scatter_add_(0, shop, known.float())
-    mean = total / count
+    def grouped(shop, clean, known):
+        total = torch.zeros(4, device=env.device).scatter_add_(0, shop, clean)
+        count = torch.zeros(4, device=env.device).scatter_add_(0, shop, known.float())
+        return total, total / count
+
+    total, mean = env.compile(grouped)(shop, clean, known)
     pivot = torch.zeros(4, 3, device=env.device)
     pivot.index_put_((shop, product), clean, accumulate=True)
     largest = torch.full((4,), float("-inf"), device=env.device)

@@ -1,0 +1,4 @@
+"""``svod.cuda``: whether there are NVIDIA GPUs, and how many."""
+
+from svod.device.cuda import *  # noqa: F403
+from svod.device.cuda import __all__ as __all__

@@ -1,0 +1,1 @@
+"""Programs written for other frameworks, and files of theirs, as Svod tensors and plans."""

@@ -1,0 +1,37 @@
+"""ONNX models: `svod.onnx.load("model.onnx")`."""
+
+from svod.frontend.onnx import backend
+from svod.frontend.onnx.errors import OnnxError, UnsupportedError
+from svod.frontend.onnx.exporting import export
+from svod.frontend.onnx.model import Model, load
+from svod.frontend.onnx.ortvalue import OrtValue
+from svod.frontend.onnx.registry import operator
+from svod.frontend.onnx.session import (
+    ExecutionMode,
+    GraphOptimizationLevel,
+    InferenceSession,
+    IOBinding,
+    RunOptions,
+    SessionOptions,
+    get_available_providers,
+    get_device,
+)
+
+__all__ = [
+    "ExecutionMode",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "Model",
+    "OnnxError",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "UnsupportedError",
+    "backend",
+    "export",
+    "get_available_providers",
+    "get_device",
+    "load",
+    "operator",
+]

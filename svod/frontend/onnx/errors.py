@@ -1,0 +1,30 @@
+"""What goes wrong with ONNX files."""
+
+from __future__ import annotations
+
+from svod.base.errors import SvodError
+
+
+class OnnxError(SvodError, ValueError):
+    """An ONNX file that is damaged, or that holds what Svod does not support."""
+
+
+class UnsupportedError(OnnxError, NotImplementedError):
+    """Operators, attributes or types that are not supported: all of a model's at once."""
+
+
+class NeedsValue(Exception):
+    """An operator needs numbers that are not known before the model runs (internal)."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+
+class NeedsSize(Exception):
+    """An operator does not hold for a whole range of sizes (internal)."""
+
+    def __init__(self, error: OnnxError) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,5 @@
+"""``svod.optim``: optimisers and learning rates; the same as `svod.nn.optim`."""
+
+from svod.nn.optim import *  # noqa: F403
+from svod.nn.optim import __all__ as __all__
+from svod.optim import lr_scheduler as lr_scheduler

@@ -1,0 +1,1 @@
+"""Tensors of complex numbers: their class, their methods and the formulas behind them."""

@@ -1,0 +1,1 @@
+"""What every family of methods stands on: the fields of a tensor, arguments, live tensors."""

@@ -1,0 +1,1 @@
+"""Discrete Fourier transforms, of whole signals and of short windows of them."""

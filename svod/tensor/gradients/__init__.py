@@ -1,0 +1,1 @@
+"""Gradients: reverse mode over graphs, and the state of tensors that it reads."""

@@ -1,0 +1,1 @@
+"""The functions of neural networks: activations, attention, convolutions, pooling, losses."""

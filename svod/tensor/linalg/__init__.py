@@ -1,0 +1,1 @@
+"""Linear algebra: factorisations, linear equations, norms."""

@@ -1,0 +1,1 @@
+"""The methods of tensors, one file per family."""

@@ -1,0 +1,1 @@
+"""Random numbers: the generator and the distributions that are drawn from it."""

@@ -1,0 +1,1 @@
+"""From tensors to plans: realize, prepare, jit, scan."""

@@ -1,0 +1,186 @@
+"""Loops and branches: as loops of the schedule where shapes allow, with what the notes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import svod
+from svod.device.cpu.compiler import counters
+
+node = helper.make_node
+
+
+def info(name: str, shape: Any, kind: int = TensorProto.FLOAT) -> Any:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def number(name: str) -> Any:
+    return info(name, [], TensorProto.INT64)
+
+
+def truth(name: str) -> Any:
+    return info(name, [], TensorProto.BOOL)
+
+
+def model(nodes: list[Any], inputs: list[Any], outputs: list[Any], **weights: Any) -> Any:
+    constants = [numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    return svod.onnx.load(made.SerializeToString())
+
+
+def doubling(until: bool = False, keep: bool = False) -> Any:
+    """A body that doubles a vector and adds a captured one, perhaps until its sum is above 100."""
+    nodes = [
+        node("Add", ["s_in", "s_in"], ["twice"]),
+        node("Add", ["twice", "captured"], ["s_out"]),
+    ]
+    if until:
+        nodes += [
+            node("ReduceSum", ["s_out"], ["sum"], keepdims=0),
+            node("Less", ["sum", "hundred"], ["c_out"]),
+        ]
+    else:
+        nodes.append(node("Identity", ["c_in"], ["c_out"]))
+    outputs = [truth("c_out"), info("s_out", [2])]
+    if keep:
+        nodes.append(node("Identity", ["s_out"], ["kept"]))
+        outputs.append(info("kept", [2]))
+    return helper.make_graph(
+        nodes, "body", [number("i"), truth("c_in"), info("s_in", [2])], outputs
+    )
+
+
+def turned(x: Any, times: int, until: bool = False) -> Any:
+    found = []
+    for _ in range(times):
+        x = 2 * x + np.array([1, 2], np.float32)
+        found.append(x)
+        if until and x.sum() >= 100:
+            break
+    return x, np.array(found).reshape(-1, 2)
+
+
+CONSTANTS = {
+    "captured": np.array([1, 2], np.float32), "hundred": np.float32(100), "yes": np.array(True),
+}  # fmt: skip
+START = np.array([1, 3], np.float32)
+
+
+def test_a_loop_of_known_length() -> None:
+    made = model(
+        [node("Loop", ["five", "yes", "x"], ["y", "all"], body=doubling(keep=True))],
+        [info("x", [2])], [info("y", [2]), info("all", [5, 2])], five=np.int64(5), **CONSTANTS,
+    )  # fmt: skip
+    y, kept = made(START)
+    np.testing.assert_array_equal(y, turned(START, 5)[0])
+    np.testing.assert_array_equal(kept, turned(START, 5)[1])
+    assert made.notes == []
+
+
+def test_a_condition_ends_a_loop_with_a_bound() -> None:
+    made = model(
+        [node("Loop", ["fifty", "yes", "x"], ["y"], body=doubling(until=True))],
+        [info("x", [2])], [info("y", [2])], fifty=np.int64(50), **CONSTANTS,
+    )  # fmt: skip
+    made(START)
+    before = dict(counters)
+    for scale in (1, 5, 40):
+        x = START * np.float32(scale)
+        np.testing.assert_array_equal(made(x), turned(x, 50, until=True)[0])
+    assert counters == before
+    assert made.notes == []
+
+
+def test_as_many_turns_as_an_input_has_rows() -> None:
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["count"]),
+        node("Loop", ["count", "", "start"], ["y", "all"], body=doubling(keep=True)),
+    ]
+    outputs = [info("y", [2]), info("all", ["n", 2])]
+    made = model(
+        nodes, [info("x", ["n", 3]), info("start", [2])], outputs, zero=np.int64(0), **CONSTANTS
+    )
+    made(np.zeros((2, 3), np.float32), START)
+    before = dict(counters)
+    for count in (1, 4, 9):
+        y, kept = made(np.zeros((count, 3), np.float32), START)
+        np.testing.assert_array_equal(y, turned(START, count)[0])
+        np.testing.assert_array_equal(kept, turned(START, count)[1])
+    assert counters == before
+    assert made.notes == []
+
+
+def test_a_loop_in_a_loop_sees_names_of_both() -> None:
+    inner = doubling()
+    outer = helper.make_graph(
+        [
+            node("Add", ["s", "far"], ["captured"]),
+            node("Loop", ["two", "", "s"], ["t"], body=inner),
+            node("Identity", ["c"], ["d"]),
+        ],
+        "outer", [number("j"), truth("c"), info("s", [2])], [truth("d"), info("t", [2])],
+    )  # fmt: skip
+    weights = {"two": np.int64(2), "three": np.int64(3), "far": np.array([5, 7], np.float32)}
+    made = model(
+        [node("Loop", ["three", "", "x"], ["y"], body=outer)],
+        [info("x", [2])], [info("y", [2])], **weights,
+    )  # fmt: skip
+    x = START
+    for _ in range(3):
+        captured = x + weights["far"]
+        for _ in range(2):
+            x = 2 * x + captured
+    np.testing.assert_array_equal(made(START), x)
+    assert made.notes == []
+
+
+def test_values_that_grow_are_written_out_and_the_notes_say_so() -> None:
+    body = helper.make_graph(
+        [node("Concat", ["s", "x"], ["t"], axis=0), node("Identity", ["c"], ["d"])],
+        "body", [number("i"), truth("c"), info("s", None)], [truth("d"), info("t", None)],
+    )  # fmt: skip
+    made = model(
+        [node("Loop", ["two", "", "x"], ["y"], body=body, name="grow")],
+        [info("x", [2])], [info("y", [6])], two=np.int64(2),
+    )  # fmt: skip
+    np.testing.assert_array_equal(made(START), np.tile(START, 3))
+    assert made.notes == [
+        "Loop 'grow': turns are written out: values change their shape or type from turn to turn"
+    ]
+
+
+def test_mistakes_in_a_body_are_errors() -> None:
+    body = helper.make_graph(
+        [node("MatMul", ["s", "w"], ["t"]), node("Identity", ["c"], ["d"])],
+        "body", [number("i"), truth("c"), info("s", None)], [truth("d"), info("t", None)],
+    )  # fmt: skip
+    made = model(
+        [node("Loop", ["two", "", "x"], ["y"], body=body)],
+        [info("x", [2])], [info("y", [2])], two=np.int64(2), w=np.zeros((3, 3), np.float32),
+    )  # fmt: skip
+    with pytest.raises(svod.onnx.OnnxError, match="MatMul 't'"):
+        made(START)
+
+
+def test_a_branch_of_an_unknown_condition() -> None:
+    branches = {
+        name: helper.make_graph([node(op, ["x", "x"], ["o"])], name, [], [info("o", [2])])
+        for name, op in (("then_branch", "Add"), ("else_branch", "Mul"))
+    }
+    made = model(
+        [
+            node("ReduceSum", ["x"], ["sum"], keepdims=0),
+            node("Less", ["sum", "hundred"], ["small"]),
+            node("If", ["small"], ["y"], name="choice", **branches),
+        ],
+        [info("x", [2])], [info("y", [2])], hundred=np.float32(100),
+    )  # fmt: skip
+    np.testing.assert_array_equal(made(START), START + START)
+    np.testing.assert_array_equal(made(START * 50), START * 50 * START * 50)
+    assert made.notes == ["If 'choice': both branches are computed"]
