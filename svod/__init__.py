@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +124,8 @@ def _guarded(found: Any) -> Any:
 
 def __dir__() -> list[str]:
     namespace = import_module("svod.tensor.namespace.functions").NAMESPACE
-    return sorted({*__all__, *_ALIASES, *_LAZY, *namespace})
+    needs_torch = () if find_spec("torch") else ("torch",)
+    return sorted({*__all__, *_ALIASES, *_LAZY, *namespace}.difference(needs_torch))
 
 
 __all__ = [

@@ -800,9 +800,9 @@ def test_the_optimizer_knows_the_machine(monkeypatch):
 
     real = get_device
     monkeypatch.setattr(caches, "get_device", device)
-    assert optimizer_machine("CPU") is host_machine()
-    assert optimizer_machine("CPU:1") is host_machine()
-    assert optimizer_machine("SOMETHING") is host_machine(), "anything else is a CPU"
+    assert optimizer_machine("CPU") == host_machine()
+    assert optimizer_machine("CPU:1") == host_machine()
+    assert optimizer_machine("SOMETHING") == host_machine(), "anything else is a CPU"
     assert optimizer_machine("CUDA:1") == gpu.machine
     assert asked == ["CPU", "CPU:1", "SOMETHING", "CUDA:1"]
 
