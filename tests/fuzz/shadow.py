@@ -91,7 +91,8 @@ def _monotone(x: Shadow, array: Array, function: Callable[[Array], Array], ulps:
         gap = np.zeros(array.shape)
         for end in (wide - x.error, wide + x.error):
             gap = np.maximum(gap, np.abs(_wide(function(end)) - middle))
-    gap = np.where(x.error == 0, 0.0, np.where(np.isfinite(gap), gap, np.inf))
+    known = np.isfinite(gap) & np.isfinite(x.error)  # an unknown operand may be NaN
+    gap = np.where(x.error == 0, 0.0, np.where(known, gap, np.inf))
     if from_numpy(array.dtype).kind != "f":
         return Shadow(array, np.where(gap > 0, np.inf, 0.0))
     return _bounded(array, gap, ulps) if ulps else Shadow(array, gap)
@@ -252,10 +253,8 @@ def where(test: Shadow, a: Shadow, b: Shadow) -> Shadow:
     a, b = cast(a, common), cast(b, common)
     array = np.where(test.array, a.array, b.array)
     error = np.where(test.array, a.error, b.error)
-    same = np.broadcast_to(a.array == b.array, array.shape)
-    return Shadow(
-        array, np.where((np.broadcast_to(test.error, array.shape) > 0) & ~same, np.inf, error)
-    )
+    either = np.where(a.array == b.array, np.maximum(a.error, b.error), np.inf)
+    return Shadow(array, np.where(test.error > 0, either, error))
 
 
 # -- movement -----------------------------------------------------------------------------------
