@@ -281,10 +281,11 @@ def interleaves(product: Product[int], indices: Indices, nest: tuple[UOp, ...]) 
     """
     sides = [list(product.m), list(product.n)]
     rows, columns = (frozenset().union(*[indices[a].ranges for a in axes]) for axes in sides)
-    return any(not _ends_a_side(r, sides, indices, nest[-1]) for r in rows & columns)
+    last = nest[-1] if nest else None  # a write into a part is the outermost: no loop is around it
+    return any(not _ends_a_side(r, sides, indices, last) for r in rows & columns)
 
 
-def _ends_a_side(r: UOp, sides: list[list[int]], indices: Indices, last: UOp) -> bool:
+def _ends_a_side(r: UOp, sides: list[list[int]], indices: Indices, last: UOp | None) -> bool:
     for axes in sides:
         inner = [a for a in axes if r in indices[a].ranges and not _is_divided(indices[a], r)]
         if inner:
