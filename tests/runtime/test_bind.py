@@ -120,6 +120,8 @@ def test_arrays_that_are_bound_together_must_not_overlap_where_one_is_written(
         plan.bind(a=memory[:16], y=memory[8:24])
     plan(b=np.ones(16, np.float32))
     assert (memory == before).all(), "nothing was bound"
+    with pytest.raises(ExecutionError, match="memory"):
+        plan._wiring.rebind({"a": memory[:16], "y": memory[8:24]})
     plan.bind(a=memory[:16], b=memory[4:20])  # nobody writes these
     assert (plan() == memory[:16] * memory[4:20]).all()
 
