@@ -139,7 +139,7 @@ TENSOR = Stage(
         "tensor/test_tensor_reductions.py", "tensor/test_tensor_creation.py",
         "tensor/test_tensor_layers.py", "tensor/test_tensor_linear.py", "tensor/test_gradient.py",
         "tensor/test_jit.py", "tensor/test_jit_results.py", "tensor/test_jit_settings.py",
-        "tensor/test_scan.py",
+        "tensor/test_scan.py", "tensor/test_edges.py", "tensor/test_recorded_memory.py",
         "tensor/test_writes_and_views.py", "tensor/test_assign_views.py", "tensor/test_alike.py",
         "tensor/test_run_time_sizes.py", "tensor/test_bound_sizes.py", "runtime/test_freeze.py",
         "tensor/test_convolution_gradients.py", "tensor/test_transposed_convolutions.py",

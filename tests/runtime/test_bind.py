@@ -12,7 +12,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from saved_plans import network, random
 
 import svod
-from svod.base.errors import BufferNotFound, DeviceError, DTypeError, ExecutionError, ShapeError
+from svod.base.errors import (
+    BufferNotFound,
+    DeviceError,
+    DTypeError,
+    ExecutionError,
+    IndexRangeError,
+    ShapeError,
+)
 from svod.runtime import ExecutionPlan, wiring
 from svod.tensor.recording.realize import prepare
 
@@ -102,3 +109,36 @@ def test_memory_that_is_bound_stays_alive(plan: ExecutionPlan) -> None:
         plan.bind(a=random(16, seed=seed), b=np.ones(16, np.float32))
     plan.execute()
     assert (plan.outputs["y"].numpy() == random(16, seed=19)).all()
+
+
+def test_arrays_that_are_bound_together_must_not_overlap_where_one_is_written(
+    plan: ExecutionPlan,
+) -> None:
+    memory = random(32, seed=5)
+    before = memory.copy()
+    with pytest.raises(ExecutionError, match="memory"):
+        plan.bind(a=memory[:16], y=memory[8:24])
+    plan(b=np.ones(16, np.float32))
+    assert (memory == before).all(), "nothing was bound"
+    with pytest.raises(ExecutionError, match="memory"):
+        plan._wiring.rebind({"a": memory[:16], "y": memory[8:24]})
+    plan.bind(a=memory[:16], b=memory[4:20])  # nobody writes these
+    assert (plan() == memory[:16] * memory[4:20]).all()
+
+
+def test_an_input_that_is_simplified_away_is_still_taken() -> None:
+    a, b = (svod.Tensor(random(16, seed=n)) for n in range(2))
+    chosen = svod.where(svod.ones(16).cast("bool"), a, b)
+    plan = prepare([chosen], inputs={"a": a, "b": b}, outputs=["y"])
+    assert list(plan.inputs) == ["a", "b"]
+    given = random(16, seed=7)
+    assert (plan(a=given, b=np.zeros(16, np.float32)) == given).all()
+
+
+def test_checks_of_indices_belong_to_the_native_plan() -> None:
+    table, index = svod.Tensor(random(16)), svod.Tensor(np.array([3, -1]))
+    plan = prepare([table[index]], inputs={"index": index}, outputs=["y"])
+    assert plan._flat is not None and not plan._flat.has_stops
+    assert (plan(index=np.array([0, -16])) == random(16)[[0, 0]]).all()
+    with pytest.raises(IndexRangeError, match="16"):
+        plan(index=np.array([0, 16]))

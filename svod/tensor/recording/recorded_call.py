@@ -250,7 +250,6 @@ class Prepared:
                 refresh((t,))
         for origin in self.origins:
             group = [t for r in origin.storage.aliases if (t := r()) is not None]
-            group.sort(key=lambda t: t._link is not origin)
             refresh([t for t in group if tracing.memory_of(B.floats_of(t.uop)) in self.targets])
 
     def _draw(self) -> None:
