@@ -17,7 +17,7 @@ import svod
 from svod.base.errors import AllocationError, VariableError
 from svod.frontend.onnx import operators  # noqa: F401  # fills the registry
 from svod.frontend.onnx.dimensions import Dimensions
-from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedModel
 from svod.frontend.onnx.file import File, ValueInfo, open_file
 from svod.frontend.onnx.importer import Importer, names_used
 from svod.frontend.onnx.registry import Array, Value
@@ -319,7 +319,7 @@ class Model:
         importer = self._new_importer()
         problems = importer.check()
         if problems:
-            raise UnsupportedError(problems)
+            raise UnsupportedModel(problems)
 
     def _named(self, args: tuple[Any, ...], values: dict[str, Any]) -> dict[str, Any]:
         names = [i.name for i in self.inputs]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import svod
-from svod.base.errors import VariableError
+from svod.base.errors import UnsupportedError, VariableError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import NeedsValue, UnsupportedError
+from svod.frontend.onnx.errors import NeedsValue
 from svod.frontend.onnx.importer import NodeView, describe
 from svod.frontend.onnx.operators.host import settled
 from svod.frontend.onnx.registry import Tensor, Value, operator
