@@ -98,7 +98,9 @@ class Importer:
         self.notes: list[str] = []
         self.quantized: dict[int, Any] = {}  # what dequantised tensors were made of
         self.count = 0
+        self.selects = False  # whether every If computes both branches, for one plan
         self.halted: tuple[int, Scope] | None = None  # the node that needed a number, names so far
+        self._outermost: Scope | None = None
         self._initial: dict[int, Value] = {}
         self._tensors: dict[int, tuple[Array, Tensor]] = {}
 
@@ -106,6 +108,7 @@ class Importer:
         """The outputs of the model for values of its inputs."""
         scope = Scope(_versions(self.model.opset_import))
         scope.kinds.update(kinds or {})
+        self._outermost = scope
         outputs = self.graph(self.model.graph, feeds, scope)
         return self._declared(outputs, scope)
 
@@ -115,7 +118,8 @@ class Importer:
         scope = Scope(_versions(self.model.opset_import))
         self._add_initializers(graph, scope)
         scope.values.update(values)
-        self.nodes(graph.nodes[index:], scope)
+        self._outermost = scope
+        self.nodes(graph.nodes[index:], scope, index)
         found = [self.value(info.name, scope, "the graph's outputs") for info in graph.outputs]
         return self._declared(found, scope)
 
@@ -190,8 +194,8 @@ class Importer:
         for sparse in graph.sparse_initializers:
             scope.values[sparse.values.name] = self.sparse(sparse)
 
-    def nodes(self, nodes: list[Message], scope: Scope) -> None:
-        for index, proto in enumerate(nodes):
+    def nodes(self, nodes: list[Message], scope: Scope, first: int = 0) -> None:
+        for index, proto in enumerate(nodes, first):
             self.count += 1
             if self.count > NODES_LIMIT:
                 raise OnnxError(f"the model has more than {NODES_LIMIT} nodes")
@@ -204,7 +208,7 @@ class Importer:
                 try:
                     results = self._apply(proto, inputs, scope)
                 except NeedsValue:
-                    if nodes is self.model.graph.nodes:
+                    if scope is self._outermost:
                         self.halted = index, scope
                     raise
             for name, value in zip(proto.outputs, results, strict=False):
@@ -431,6 +435,11 @@ class NodeView:
     @property
     def is_dynamic(self) -> bool:
         return self.importer.is_dynamic
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the node is of the model's own graph, not of one inside of it."""
+        return self.scope is self.importer._outermost
 
     def wants(self, position: int) -> bool:
         """Whether an output has a name."""
