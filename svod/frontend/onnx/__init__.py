@@ -1,7 +1,8 @@
 """ONNX models: `svod.onnx.load("model.onnx")`."""
 
+from svod.base.errors import UnsupportedError
 from svod.frontend.onnx import backend
-from svod.frontend.onnx.errors import OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import OnnxError
 from svod.frontend.onnx.exporting import export
 from svod.frontend.onnx.model import Model, load
 from svod.frontend.onnx.ortvalue import OrtValue

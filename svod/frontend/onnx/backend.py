@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import svod
-from svod.base.errors import SvodError
-from svod.frontend.onnx.errors import UnsupportedError
+from svod.base.errors import SvodError, UnsupportedError
 from svod.frontend.onnx.model import Model, load
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from svod.base.errors import SvodError
+from svod.base.errors import SvodError, UnsupportedError
 
 
 class OnnxError(SvodError, ValueError):
     """An ONNX file that is damaged, or that holds what Svod does not support."""
 
 
-class UnsupportedError(OnnxError, NotImplementedError):
+class UnsupportedModel(OnnxError, UnsupportedError):
     """Operators, attributes or types that are not supported: all of a model's at once."""
+
+    def __init__(self, message: str) -> None:
+        UnsupportedError.__init__(self, message, "model")
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class NeedsValue(Exception):

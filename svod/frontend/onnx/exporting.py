@@ -19,7 +19,7 @@ import svod
 from svod._version import __version__
 from svod.frontend.onnx import write
 from svod.frontend.onnx.emit import Emitter
-from svod.frontend.onnx.errors import OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import OnnxError, UnsupportedModel
 from svod.frontend.onnx.types import element_of_dtype
 from svod.ir.node import UOp
 from svod.ir.symbolic import size_text
@@ -64,7 +64,7 @@ def export(
     nodes, problems = emitter.finish()
     if problems:
         listed = "\n".join([f"  {p}" for p in problems])
-        raise UnsupportedError(f"ONNX has no form of what the function does:\n{listed}")
+        raise UnsupportedModel(f"ONNX has no form of what the function does:\n{listed}")
     infos = [
         write.value_info(11, n, element_of_dtype(t.dtype).number, _shape(t.shape))
         for n, (_, t) in tensors.items()

@@ -29,12 +29,12 @@ class ValueInfo:
     elem: int  # ONNX's number of the element type, 0 where there is none
     shape: tuple[int | str | None, ...] | None  # None: not even the number of axes is known
     form: str = "tensor"  # or "seq", "optional", "map"
+    said: str = ""  # the whole type, where it is no tensor
 
     @property
     def type(self) -> str:
         """The type as onnxruntime writes it."""
-        inner = f"tensor({_NAMES.get(self.elem, element(self.elem).name.lower())})"
-        return inner if self.form == "tensor" else f"{self.form}({inner})"
+        return self.said or f"tensor({_name(self.elem)})"
 
     @property
     def dtype(self) -> Any:
@@ -42,6 +42,23 @@ class ValueInfo:
 
 
 _NAMES = {1: "float", 11: "double"}
+
+
+def _name(number: int) -> str:
+    return _NAMES.get(number) or element(number).name.lower()
+
+
+def _type_text(kind: Message | None) -> str:
+    """A type as onnxruntime writes it."""
+    if kind is None:
+        return "unknown"
+    if kind.sequence_type:
+        return f"seq({_type_text(kind.sequence_type.elem_type)})"
+    if kind.optional_type:
+        return f"optional({_type_text(kind.optional_type.elem_type)})"
+    if kind.map_type:
+        return f"map({_name(kind.map_type.key_type)},{_type_text(kind.map_type.value_type)})"
+    return f"tensor({_name(kind.tensor_type.elem_type)})" if kind.tensor_type else "unknown"
 
 
 @dataclass(frozen=True)
@@ -89,17 +106,18 @@ def open_file(source: Any) -> File:
 def info_of(proto: Message) -> ValueInfo:
     """What the file says of a value."""
     kind, form = proto.type, "tensor"
+    said = "" if kind is not None and kind.tensor_type else _type_text(kind)
     while kind is not None and (kind.sequence_type or kind.optional_type):
         form = "seq" if kind.sequence_type else "optional" if form == "tensor" else form
         kind = (kind.sequence_type or kind.optional_type).elem_type
     if kind is None or kind.tensor_type is None:
         is_map = kind is not None and kind.map_type is not None
-        return ValueInfo(proto.name, 0, None, "map" if is_map else form)
+        return ValueInfo(proto.name, 0, None, "map" if is_map else form, said)
     tensor = kind.tensor_type
     if tensor.shape is None:
-        return ValueInfo(proto.name, tensor.elem_type, None, form)
+        return ValueInfo(proto.name, tensor.elem_type, None, form, said)
     shape = tuple([_dimension(d, proto.name) for d in tensor.shape.dims])
-    return ValueInfo(proto.name, tensor.elem_type, shape, form)
+    return ValueInfo(proto.name, tensor.elem_type, shape, form, said)
 
 
 def _dimension(proto: Message, name: str) -> int | str | None:

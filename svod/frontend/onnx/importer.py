@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import svod
-from svod.base.errors import SvodError
+from svod.base.errors import SvodError, UnsupportedError
 from svod.frontend.onnx import registry
-from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedModel
 from svod.frontend.onnx.limits import (
     GROWN_LIMIT,
     check_expansion,
@@ -27,6 +27,7 @@ from svod.frontend.onnx.registry import Array, Operator, Value
 from svod.frontend.onnx.tensors import Store, carried
 from svod.frontend.onnx.types import (
     ELEMENTS,
+    STRING,
     element,
     element_of_array,
     element_of_dtype,
@@ -43,6 +44,8 @@ DEPTH_LIMIT = 64  # functions and graphs inside each other
 NODES_LIMIT = 2_000_000  # after functions are expanded
 HOST_LIMIT = 1 << 16  # elements; larger results of known numbers are computed by the plan
 _DEFAULT_DOMAINS = {"ai.onnx": ""}
+# The fields of an attribute by the type that each is.
+_ATTRIBUTES = {"f": 1, "i": 2, "s": 3, "t": 4, "g": 5, "floats": 6, "ints": 7, "strings": 8}
 # What keeps its first input's type, for types that are carried by another dtype.
 _MOVES = {
     "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather",
@@ -95,7 +98,9 @@ class Importer:
         self.notes: list[str] = []
         self.quantized: dict[int, Any] = {}  # what dequantised tensors were made of
         self.count = 0
+        self.selects = False  # whether every If computes both branches, for one plan
         self.halted: tuple[int, Scope] | None = None  # the node that needed a number, names so far
+        self._outermost: Scope | None = None
         self._initial: dict[int, Value] = {}
         self._tensors: dict[int, tuple[Array, Tensor]] = {}
 
@@ -103,10 +108,9 @@ class Importer:
         """The outputs of the model for values of its inputs."""
         scope = Scope(_versions(self.model.opset_import))
         scope.kinds.update(kinds or {})
+        self._outermost = scope
         outputs = self.graph(self.model.graph, feeds, scope)
-        if self.problems:
-            raise UnsupportedError(_listed(self.problems))
-        return outputs
+        return self._declared(outputs, scope)
 
     def resume(self, index: int, values: dict[str, Value]) -> list[Value]:
         """The outputs of the model from a node on, with the values that it and later ones use."""
@@ -114,10 +118,26 @@ class Importer:
         scope = Scope(_versions(self.model.opset_import))
         self._add_initializers(graph, scope)
         scope.values.update(values)
-        self.nodes(graph.nodes[index:], scope)
+        self._outermost = scope
+        self.nodes(graph.nodes[index:], scope, index)
+        found = [self.value(info.name, scope, "the graph's outputs") for info in graph.outputs]
+        return self._declared(found, scope)
+
+    def _declared(self, outputs: list[Value], scope: Scope) -> list[Value]:
+        """The outputs of the model, after all of them were found to have the file's types."""
         if self.problems:
-            raise UnsupportedError(_listed(self.problems))
-        return [self.value(info.name, scope, "the graph's outputs") for info in graph.outputs]
+            raise UnsupportedModel(_listed(self.problems))
+        for info, value in zip(self.model.graph.outputs, outputs, strict=True):
+            wanted = info.type.tensor_type.elem_type if info.type and info.type.tensor_type else 0
+            if not wanted or not isinstance(value, (Tensor, np.ndarray)):
+                continue
+            if wanted == STRING and value.dtype == object and not value.size:
+                continue  # no texts, and no sizes
+            found = _kind(info.name, scope) or _number_of(value)
+            if found != wanted:
+                names = [ELEMENTS[n].name if n in ELEMENTS else str(n) for n in (wanted, found)]
+                raise OnnxError(f"output {info.name!r} is declared {names[0]}, but is {names[1]}")
+        return outputs
 
     def check(self) -> str:
         """What the file has that is not supported, as far as that is seen without importing."""
@@ -174,8 +194,8 @@ class Importer:
         for sparse in graph.sparse_initializers:
             scope.values[sparse.values.name] = self.sparse(sparse)
 
-    def nodes(self, nodes: list[Message], scope: Scope) -> None:
-        for index, proto in enumerate(nodes):
+    def nodes(self, nodes: list[Message], scope: Scope, first: int = 0) -> None:
+        for index, proto in enumerate(nodes, first):
             self.count += 1
             if self.count > NODES_LIMIT:
                 raise OnnxError(f"the model has more than {NODES_LIMIT} nodes")
@@ -188,7 +208,7 @@ class Importer:
                 try:
                     results = self._apply(proto, inputs, scope)
                 except NeedsValue:
-                    if nodes is self.model.graph.nodes:
+                    if scope is self._outermost:
                         self.halted = index, scope
                     raise
             for name, value in zip(proto.outputs, results, strict=False):
@@ -261,7 +281,7 @@ class Importer:
             if result is None:
                 result = self._computed(found, view)
         except UnsupportedError as error:
-            text = str(error)
+            text = error.message
             self.problems.append(text if proto.op_type in text else f"{describe(proto)}: {text}")
             return [POISON] * len(proto.outputs)
         except (OnnxError, NeedsSize, NeedsValue):
@@ -416,6 +436,11 @@ class NodeView:
     def is_dynamic(self) -> bool:
         return self.importer.is_dynamic
 
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the node is of the model's own graph, not of one inside of it."""
+        return self.scope is self.importer._outermost
+
     def wants(self, position: int) -> bool:
         """Whether an output has a name."""
         names = self.proto.outputs
@@ -428,16 +453,7 @@ class NodeView:
 
     def element(self, position: int) -> int:
         """The number of an input's type."""
-        value = self.inputs[position]
-        found = self.kind(position)
-        if found is not None:
-            return found
-        if isinstance(value, Tensor):
-            return element_of_dtype(value.dtype).number
-        known = element_of_array(value)
-        if known is None:
-            raise UnsupportedError(f"arrays of {value.dtype} are not supported")
-        return known.number
+        return self.kind(position) or _number_of(self.inputs[position])
 
     def set_kind(self, number: int, position: int = 0) -> None:
         """Say that an output has a type that its dtype only carries."""
@@ -493,7 +509,10 @@ class NodeView:
 
 def attribute_value(proto: Message, store: Store) -> Any:
     """An attribute as a Python value."""
-    kind = proto.type or _guessed(proto)
+    present = [kind for name, kind in _ATTRIBUTES.items() if proto.has(name)]
+    kind = proto.type or (present[0] if present else 0)
+    if present and kind not in present and kind in _ATTRIBUTES.values():
+        raise OnnxError(f"attribute {proto.name!r} holds another type than it says")
     if kind == 1:
         return float(proto.f)
     if kind == 2:
@@ -519,12 +538,6 @@ def attribute_value(proto: Message, store: Store) -> Any:
     if kind in (11, 13):
         return proto.sparse_tensor if kind == 11 else proto.tp
     raise UnsupportedError(f"attribute {proto.name!r} of type {kind} is not supported")
-
-
-def _guessed(proto: Message) -> int:
-    """The type of an attribute in files that do not say it."""
-    fields = {"f": 1, "i": 2, "s": 3, "t": 4, "g": 5, "floats": 6, "ints": 7, "strings": 8}
-    return next((kind for name, kind in fields.items() if proto.has(name)), 0)
 
 
 def _resolved(attribute: Message, scope: Scope) -> Message | None:
@@ -578,6 +591,16 @@ def _is_one_number(array: Array) -> bool:
 
 def _keyword(name: str) -> str:
     return f"{name}_" if name in ("is", "in", "lambda", "else") else name
+
+
+def _number_of(value: Value) -> int:
+    """The number of the type that a value has by its dtype."""
+    if isinstance(value, Tensor):
+        return element_of_dtype(value.dtype).number
+    found = element_of_array(value)
+    if found is None:
+        raise UnsupportedError(f"arrays of {value.dtype} are not supported")
+    return found.number
 
 
 def _kind(name: str, scope: Scope) -> int | None:

@@ -2,13 +2,15 @@
 
 Sizes that the file names become Variables, and one plan serves all of their values. Where the graph
 does not hold for a whole range, or where numbers of an input decide shapes (`Reshape` by an input),
-there is a plan for each combination that is met. Where numbers computed inside decide shapes, nodes
-are run as they are met. `model.notes` says which and why.
+there is a plan for each combination that is met. Where numbers computed inside decide what follows,
+the plan is split there: few numbers (the condition of an If) have a plan of the rest for each value
+of them, after others nodes are run as they are met. `model.notes` says which and why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import svod
 from svod.base.errors import AllocationError, VariableError
 from svod.frontend.onnx import operators  # noqa: F401  # fills the registry
 from svod.frontend.onnx.dimensions import Dimensions
-from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedModel
 from svod.frontend.onnx.file import File, ValueInfo, open_file
 from svod.frontend.onnx.importer import Importer, names_used
 from svod.frontend.onnx.registry import Array, Value
@@ -28,6 +30,8 @@ from svod.ir.symbolic import value_of
 from svod.schedule.sizes import reachable, replace_in_size
 from svod.tensor.tensor import Tensor
 
+FEW = 8  # elements of what decides, for a plan of the rest for each value
+RESTS_LIMIT = 16  # such plans; values that come later have none
 PLANS_LIMIT = 32  # plans kept where each combination of sizes has its own; the oldest goes first
 
 
@@ -70,18 +74,24 @@ class _Planned:
 
 
 class _Split:
-    """A plan for the first nodes of a model; the others run one by one, with its numbers."""
+    """A plan for the first nodes of a model, and what comes after it once its numbers are there.
+
+    The node at which it ends needs the numbers of one value. Where these are few, the other nodes
+    are a plan for each of their values, perhaps split again; else they run one by one.
+    """
 
     def __init__(
-        self, model: Model, first: _Planned, names: list[str], inputs: list[str],
-        lazy: frozenset[str], index: int,
+        self, model: Model, first: _Planned, live: dict[str, Value], feeds: Mapping[str, Value],
+        need: str, index: int,
     ) -> None:  # fmt: skip
         self.model = model
         self.first = first
-        self.names = names  # of what the plan computes
-        self.inputs = inputs  # that later nodes use
-        self.lazy = lazy  # the names of tensors; others are known numbers
+        self.live = live  # what later nodes use: tensors, and known numbers
+        self.names = [n for n in live if n not in feeds]  # of what the plan computes
+        self.inputs = [n for n in live if n in feeds]
+        self.need = need  # the name of what decides
         self.index = index  # of the first node after the plan
+        self._rests: dict[bytes, _Planned | _Split | None] = {}
 
     @property
     def plan(self) -> Any:
@@ -89,10 +99,29 @@ class _Split:
 
     def run(self, feeds: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Value]:
         values = dict(zip(self.names, self.first.run(feeds, sizes), strict=True))
-        values |= {n: feeds[n].copy() for n in self.inputs}
+        values |= {n: feeds[n] for n in self.inputs}
+        rest = self._rest(values)
+        if rest is not None:
+            return rest.run(values, sizes)
         importer = self.model._new_importer(is_dynamic=True)
-        given = {n: importer.tensor(v) if n in self.lazy else v for n, v in values.items()}
+        given = {
+            n: importer.tensor(v.copy()) if isinstance(self.live[n], Tensor) else v
+            for n, v in values.items()
+        }
         return _realized(importer.resume(self.index, given))
+
+    def _rest(self, values: dict[str, Array]) -> _Planned | _Split | None:
+        """The plan that follows for the numbers of a run; None where there is none."""
+        found = values.get(self.need)
+        if found is None or found.size > FEW:
+            return None
+        key = found.tobytes()
+        if key not in self._rests:
+            if len(self._rests) >= RESTS_LIMIT:
+                return None
+            known = {n: self.model._standing_for(v) for n, v in self.live.items()}
+            self._rests[key] = self.model._rest(self.index, {**known, self.need: found})
+        return self._rests[key]
 
 
 class Model:
@@ -107,6 +136,7 @@ class Model:
         self._dims = Dimensions(file.inputs, file.outputs, dims)
         self._by_value: set[str] = set()  # inputs whose numbers decide shapes
         self._is_dynamic = False
+        self._selects = False
         self._common: _Planned | _Split | None = None
         self._special: dict[Any, _Planned | _Split] = {}
         self._has_common = all(i.form == "tensor" and i.shape is not None for i in file.inputs)
@@ -123,6 +153,15 @@ class Model:
         """The plan that serves all sizes; an error where there is none."""
         self._dims.assume()
         planned = self._planned_for_all({})
+        if isinstance(planned, _Split):  # perhaps there is one where each If computes both branches
+            self._selects = True
+            try:
+                feeds = {i.name: self._placeholder(i, self._dims.shape(i)) for i in self.inputs}
+                planned = self._prepared(feeds)
+            except (NeedsSize, NeedsValue, AllocationError, VariableError):
+                planned = None
+            finally:
+                self._selects = False
         if planned is None or isinstance(planned, _Split):
             raise OnnxError("the model has no single plan: " + "; ".join(self.notes))
         return planned.plan
@@ -235,33 +274,42 @@ class Model:
         if self._importer is not None:  # weights are made once
             found._initial = self._importer._initial
         self._importer = self._importer or found
+        found.selects = self._selects
         return found
 
-    def _prepared(self, feeds: dict[str, Value]) -> _Planned | _Split:
+    def _rest(self, index: int, values: dict[str, Value]) -> _Planned | _Split | None:
+        """A plan of all nodes from one on; None where there is none for all sizes."""
+        try:
+            return self._prepared(values, index)
+        except (NeedsSize, NeedsValue, AllocationError, VariableError):
+            return None
+
+    def _prepared(self, feeds: dict[str, Value], index: int = 0) -> _Planned | _Split:
         importer = self._new_importer()
         try:
-            results = [_without_elements(r) for r in importer.run(feeds)]
+            found = importer.resume(index, feeds) if index else importer.run(feeds)
+            results = [_without_elements(r) for r in found]
         except NeedsValue as need:
-            found = None if need.name in feeds else self._split(importer, feeds)
-            if found is None:
+            is_input = need.name in feeds and not index
+            split = None if is_input else self._split(importer, feeds, need)
+            if split is None:
                 raise
-            self.notes.append(
-                f"a plan up to {need.why}, which needs the numbers of {need.name!r}; from there on "
-                "node by node"
-            )
-            return found
+            return split
         self.notes += [n for n in importer.notes if n not in self.notes]
         if any(isinstance(r, (list, dict)) or r is None for r in results):
             raise NeedsValue("", "an output that is no tensor")
         return self._planned(results, [o.name for o in self.outputs], feeds)
 
-    def _split(self, importer: Importer, feeds: dict[str, Value]) -> _Split | None:
+    def _split(
+        self, importer: Importer, feeds: dict[str, Value], need: NeedsValue
+    ) -> _Split | None:
         """A plan for what comes before the node that needs numbers; None where that is little."""
         if importer.halted is None:
             return None
         index, scope = importer.halted
         graph = self.file.message.graph
         wanted = names_used(graph.nodes[index:]) | {o.name for o in graph.outputs}
+        wanted.add(need.name)
         constant = {proto.name for proto in graph.initializers}
         live = {n: v for n, v in scope.values.items() if n in wanted and n not in constant}
         known = all(isinstance(v, (Tensor, np.ndarray)) for v in live.values())
@@ -270,8 +318,12 @@ class Model:
         self.notes += [n for n in importer.notes if n not in self.notes]
         inner = [n for n in live if n not in feeds]
         first = self._planned([_without_elements(live[n]) for n in inner], inner, feeds)
-        lazy = frozenset([n for n in live if isinstance(live[n], Tensor)])
-        return _Split(self, first, inner, [n for n in live if n in feeds], lazy, index)
+        decides = live.get(need.name)
+        few = isinstance(decides, Tensor) and _most_elements(decides) <= FEW
+        note = f"a split plan: up to {need.why}, which needs the numbers of {need.name!r}, then "
+        note += "a plan for each value of these" if few else "node by node"
+        self.notes += [note] if note not in self.notes else []
+        return _Split(self, first, live, feeds, need.name, index)
 
     def _planned(
         self, results: list[Value], results_names: list[str], feeds: dict[str, Value]
@@ -308,18 +360,20 @@ class Model:
         """A tensor that stands for an input of these sizes."""
         if info.elem in (0, STRING) or info.form != "tensor":
             raise NeedsValue(info.name, f"input {info.name!r}, which is no tensor of numbers,")
-        most = tuple([largest(n) for n in shape])
-        whole = Tensor.empty(most, dtype=element(info.elem).carrier, device=self.device).realize()
-        if not any(isinstance(n, UOp) for n in shape):
-            return whole
-        return whole[tuple([slice(0, n) for n in shape])]
+        return _room(shape, element(info.elem).carrier, self.device)
+
+    def _standing_for(self, value: Value) -> Value:
+        """A tensor of its own for one that an earlier plan computes."""
+        if not isinstance(value, Tensor):
+            return value
+        return _room(tuple(value.shape), value.dtype, self.device)
 
     def _check(self) -> None:
         """Report what is not supported now, not at the first call."""
         importer = self._new_importer()
         problems = importer.check()
         if problems:
-            raise UnsupportedError(problems)
+            raise UnsupportedModel(problems)
 
     def _named(self, args: tuple[Any, ...], values: dict[str, Any]) -> dict[str, Any]:
         names = [i.name for i in self.inputs]
@@ -344,6 +398,19 @@ def _realized(results: list[Value]) -> list[Value]:
     if lazy:
         svod.realize(*lazy)
     return [_mapped(r, lambda t: t.numpy() if isinstance(t, Tensor) else t) for r in results]
+
+
+def _room(shape: tuple[Any, ...], dtype: Any, device: str | None) -> Tensor:
+    """A tensor in memory of its own, for the largest sizes that it has."""
+    most = tuple([largest(n) for n in shape])
+    whole = Tensor.empty(most, dtype=dtype, device=device).realize()
+    if not any(isinstance(n, UOp) for n in shape):
+        return whole
+    return whole[tuple([slice(0, n) for n in shape])]
+
+
+def _most_elements(tensor: Tensor) -> int:
+    return prod([int(largest(n)) for n in tensor.shape])
 
 
 def _memory(tensors: list[Tensor]) -> set[UOp]:
@@ -410,6 +477,8 @@ def _checked(info: ValueInfo, value: Any) -> Value:
 
 def _outgoing(value: Value, info: ValueInfo) -> Value:
     def narrow(v: Value) -> Value:
+        if isinstance(v, np.generic):  # of a dict, which holds Python's numbers
+            return v.item()
         return from_carrier(v, info.elem) if info.elem and isinstance(v, np.ndarray) else v
 
     return _mapped(value, narrow)

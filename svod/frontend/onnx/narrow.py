@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import UnsupportedError
 from svod.frontend.onnx.types import STRING, Element, element
 from svod.tensor.tensor import Tensor
 

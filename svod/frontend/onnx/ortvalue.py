@@ -82,4 +82,4 @@ def tensor_type(number: int) -> str:
 
 def type_name(info: ValueInfo) -> str:
     """A type as onnxruntime writes it; what the file does not say is a float tensor to it."""
-    return info.type if info.elem else f"{info.form}(unknown)"
+    return info.type if info.elem or info.form == "map" else f"{info.form}(unknown)"

@@ -184,3 +184,71 @@ def test_a_branch_of_an_unknown_condition() -> None:
     np.testing.assert_array_equal(made(START), START + START)
     np.testing.assert_array_equal(made(START * 50), START * 50 * START * 50)
     assert made.notes == ["If 'choice': both branches are computed"]
+
+
+def _branching(batch: Any) -> Any:
+    """A product by one of two matrices, as the sum of the input says, and what follows it."""
+    rng = np.random.default_rng(0)
+    weights = {n: rng.standard_normal((4, 3)).astype(np.float32) for n in ("w_then", "w_else")}
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [node("MatMul", ["h", f"w_{name}"], ["o"])], name, [], [info("o", ["batch", 3])]
+        )
+        for name in ("then", "else")
+    }
+    made = model(
+        [
+            node("Mul", ["x", "x"], ["h"]),
+            node("ReduceSum", ["x"], ["sum"], keepdims=0),
+            node("Less", ["sum", "zero"], ["is_less"]),
+            node("If", ["is_less"], ["b"], name="choice", **branches),
+            node("Relu", ["b"], ["y"]),
+        ],
+        [info("x", [batch, 4])], [info("y", [batch, 3])], zero=np.float32(0), **weights,
+    )  # fmt: skip
+    return made, weights
+
+
+def test_large_branches_split_the_plan_and_one_of_them_runs() -> None:
+    made, weights = _branching("batch")
+    x = np.random.default_rng(1).uniform(0.5, 1, (3, 4)).astype(np.float32)
+
+    def wanted(x: Any) -> Any:
+        return np.maximum(x * x @ weights["w_then" if x.sum() < 0 else "w_else"], 0)
+
+    for sign in (1, -1):
+        np.testing.assert_allclose(made(x * sign), wanted(x * sign), rtol=1e-5)
+    before = dict(counters)
+    for rows in (1, 2, 3):
+        for sign in (1, -1):
+            part = x[:rows] * np.float32(sign)
+            np.testing.assert_allclose(made(part), wanted(part), rtol=1e-5)
+    assert counters == before  # a plan for each branch serves all batches
+    assert made.notes == [
+        "a split plan: up to If 'choice', which needs the numbers of 'is_less', then a plan for "
+        "each value of these"
+    ]
+    plan = made.plan  # one plan to save computes both
+    np.testing.assert_allclose(plan(x=x), wanted(x), rtol=1e-5)
+
+
+def test_branches_of_different_shapes_are_plans_of_their_own() -> None:
+    graphs = {
+        "then_branch": helper.make_graph(
+            [node("Concat", ["x", "x"], ["o"], axis=0)], "then", [], [info("o", [4])]
+        ),
+        "else_branch": helper.make_graph([node("Neg", ["x"], ["o"])], "else", [], [info("o", [2])]),
+    }
+    made = model(
+        [
+            node("ReduceSum", ["x"], ["sum"], keepdims=0),
+            node("Less", ["sum", "hundred"], ["small"]),
+            node("If", ["small"], ["b"], **graphs),
+            node("Exp", ["b"], ["y"]),
+        ],
+        [info("x", [2])], [info("y", None)], hundred=np.float32(10),
+    )  # fmt: skip
+    for _ in range(2):
+        np.testing.assert_allclose(made(START), np.exp(np.tile(START, 2)), rtol=1e-5)
+        np.testing.assert_allclose(made(START * 4), np.exp(-START * 4), rtol=1e-5)
+    assert "a plan for each value" in made.notes[-1]

@@ -177,3 +177,18 @@ def test_the_seeds_of_the_fuzzer_are_right() -> None:
     for seed, make in SEEDS.items():
         data, feeds = make()
         assert in_child(lambda d=data, f=feeds: run_ours(d, f))[0] == "right", seed  # type: ignore[misc]
+
+
+def test_an_output_of_another_type_than_it_is_declared_is_refused() -> None:
+    for declared in (TensorProto.INT64, TensorProto.FLOAT4E2M1, TensorProto.STRING, 99):
+        made = onnx.load_from_string(build([node("Relu", ["x"], ["y"])], {"x": X}, ["y"]))
+        made.graph.output[0].type.tensor_type.elem_type = declared
+        refused(made.SerializeToString(), "output 'y' is declared .*, but is FLOAT")
+
+
+def test_an_attribute_of_another_type_than_it_says_is_refused() -> None:
+    made = onnx.load_from_string(
+        build([node("Constant", [], ["y"], value_floats=[1.0, 2.0])], {"x": X}, ["y"])
+    )
+    made.graph.node[0].attribute[0].type = onnx.AttributeProto.STRINGS
+    refused(made.SerializeToString(), "'value_floats' holds another type than it says")

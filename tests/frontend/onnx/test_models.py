@@ -340,7 +340,7 @@ def test_a_detector_is_a_plan_up_to_its_suppression() -> None:
         for found, wanted in zip(loaded(x), session.run(None, {"x": x}), strict=True):
             close(found, wanted)
     assert loaded.notes == [
-        "a plan up to NonMaxSuppression 'nms', which needs the numbers of 'scores'; from there on "
+        "a split plan: up to NonMaxSuppression 'nms', which needs the numbers of 'scores', then "
         "node by node"
     ]
 

@@ -6,8 +6,8 @@ from math import sqrt
 from typing import Any
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import UnsupportedError
 from svod.frontend.onnx.importer import NodeView, size_tensor
 from svod.frontend.onnx.operators.shapes import count_up
 from svod.frontend.onnx.registry import Tensor, operator

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import UnsupportedError
 from svod.frontend.onnx.importer import NodeView
 from svod.frontend.onnx.operators.contrib import MICROSOFT
 from svod.frontend.onnx.operators.linear import _shifted, whole_product

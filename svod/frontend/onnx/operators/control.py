@@ -3,8 +3,10 @@
 A Scan is a `svod.scan`, a loop of the schedule. So is a Loop whose number of turns is known, or is
 a run-time size, or has a bound while a condition ends it earlier: turns after the last one then
 keep what there is. Where carried values change their shape, or the body needs the number of its
-turn, turns are written out. An If takes one branch where its condition is known, else computes
-both and selects. `model.notes` says which.
+turn, turns are written out. An If takes one branch where its condition is known. Where it is not,
+small branches are both computed and selected from; others split the plan: it ends at the condition,
+and each branch has a plan with all that follows, of which a run takes one. Inside of loops both are
+computed. `model.notes` says which.
 """
 
 from __future__ import annotations
@@ -15,15 +17,21 @@ from typing import Any
 import numpy as np
 
 import svod
-from svod.base.errors import VariableError
+from svod.base.errors import UnsupportedError, VariableError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import NeedsValue, UnsupportedError
+from svod.frontend.onnx.errors import NeedsValue
 from svod.frontend.onnx.importer import NodeView, describe
 from svod.frontend.onnx.operators.host import settled
 from svod.frontend.onnx.registry import Tensor, Value, operator
 from svod.frontend.onnx.wire import Message
 from svod.ir.node import UOp, largest
 
+# An If of more nodes, or with one of these, is worth a plan for each branch.
+SMALL_BRANCHES = 16
+_HEAVY = {
+    "Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "Loop", "MatMul", "RNN",
+    "Scan",
+}  # fmt: skip
 MOST_TURNS = 4096  # of a loop that a condition may end
 
 
@@ -32,6 +40,8 @@ def if_(condition: Value, *, then_branch: Any, else_branch: Any, node: NodeView)
     if isinstance(condition, np.ndarray) or node.is_dynamic:
         is_true = bool(node.host(condition).reshape(-1)[0])
         return tuple(node.run(then_branch if is_true else else_branch, []))
+    if node.is_outermost and not node.importer.selects and _are_large(then_branch, else_branch):
+        node.host(condition)
     first, second = node.run(then_branch, []), node.run(else_branch, [])
     node.importer.notes.append(f"{describe(node.proto)}: both branches are computed")
     found = []
@@ -40,6 +50,14 @@ def if_(condition: Value, *, then_branch: Any, else_branch: Any, node: NodeView)
             node.host(condition)  # the branches differ: the condition must be known
         found.append(svod.where(condition.reshape(()), node.tensor(a), node.tensor(b)))
     return tuple(found)
+
+
+def _are_large(*branches: Message) -> bool:
+    """Whether branches cost more than the end of a plan does."""
+    nodes = [n for graph in branches for n in graph.nodes]
+    return len(nodes) > SMALL_BRANCHES or any(
+        n.op_type in _HEAVY or any(a.g is not None for a in n.attributes) for n in nodes
+    )
 
 
 def _is_tensor(value: Value) -> bool:

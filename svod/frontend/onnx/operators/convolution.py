@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 import svod
-from svod.base.errors import VariableError
+from svod.base.errors import UnsupportedError, VariableError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import UnsupportedError
 from svod.frontend.onnx.importer import NodeView
 from svod.frontend.onnx.operators import integer
 from svod.frontend.onnx.operators.linear import _shifted

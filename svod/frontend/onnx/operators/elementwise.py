@@ -7,8 +7,8 @@ from functools import reduce
 from typing import Any
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import UnsupportedError
 from svod.frontend.onnx.importer import NodeView
 from svod.frontend.onnx.narrow import cast_to
 from svod.frontend.onnx.operators.strings import as_texts

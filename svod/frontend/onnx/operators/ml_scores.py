@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import OnnxError
 from svod.frontend.onnx.importer import NodeView, describe
 from svod.frontend.onnx.registry import Array, Tensor, Value
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import UnsupportedError
 from svod.frontend.onnx.registry import Tensor, operator
 
 Activation = Callable[[Tensor], Tensor]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import svod
-from svod.base.errors import VariableError
+from svod.base.errors import UnsupportedError, VariableError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import OnnxError
 from svod.frontend.onnx.importer import NodeView, size_tensor
 from svod.frontend.onnx.limits import check_host
 from svod.frontend.onnx.operators.host import settled

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 import svod
+from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
-from svod.frontend.onnx.errors import OnnxError, UnsupportedError
+from svod.frontend.onnx.errors import OnnxError
 from svod.frontend.onnx.importer import NodeView
 from svod.frontend.onnx.registry import Array, Host, Tensor, Value, operator, texts
 from svod.frontend.onnx.types import element
