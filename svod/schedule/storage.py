@@ -18,6 +18,7 @@ from math import prod
 from typing import Any
 
 from svod.base.errors import GraphError
+from svod.dtype.types import DType, integer_limits
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
 from svod.ir.node import UOp, elements
@@ -321,11 +322,19 @@ def _narrower(node: UOp) -> UOp | None:
     if node.op != O.CAST:
         return None
     source = node.src[0]
-    is_wider = source.dtype.kind == node.dtype.kind == "f" and source.dtype.bits < node.dtype.bits
+    is_wider = _is_wider(node.dtype, source.dtype)
     while source.op in O.MOVEMENT:
         source = source.src[0]
     is_either = source.op in O.ELEMENTWISE or source.op in LEAVES or source.op in EFFECTS
     return source if is_wider and is_either else None
+
+
+def _is_wider(wide: DType, narrow: DType) -> bool:
+    """Whether a type has more bytes than another, and all of its values."""
+    if wide.kind in "iu" and narrow.kind in "iu":
+        (low, high), (least, most) = integer_limits(narrow), integer_limits(wide)
+        return narrow.bits < wide.bits and least <= low and high <= most
+    return wide.kind == narrow.kind == "f" and narrow.bits < wide.bits
 
 
 def is_one_hot(node: UOp) -> bool:

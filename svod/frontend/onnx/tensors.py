@@ -28,6 +28,7 @@ from svod.tensor.core.tensor_core import wrap
 from svod.tensor.tensor import Tensor
 
 HOST_ELEMENTS = 1024  # a constant with at most so many elements is kept as an array
+HOST_POINTS = 1 << 16  # and a list of so many bytes: the zero points of channels
 AXES_LIMIT = 64
 ELEMENTS_LIMIT = 1 << 40
 PATH_LIMIT = 4096  # characters of a location
@@ -50,7 +51,9 @@ class Store:
     def value(self, proto: Message, device: str) -> Array | Tensor:
         """A small tensor as an array, a large one as a lazy tensor."""
         kind, shape = element(proto.data_type), shape_of(proto)
-        if prod(shape) <= HOST_ELEMENTS or kind.is_narrow or kind.number == STRING:
+        is_list = len(shape) == 1 and kind.name in ("INT8", "UINT8")
+        most = HOST_POINTS if is_list else HOST_ELEMENTS
+        if prod(shape) <= most or kind.is_narrow or kind.number == STRING:
             return self.array(proto)
         if kind.carrier.is_complex or not (proto.has("raw_data") or proto.location == EXTERNAL):
             return Tensor.from_numpy(self.array(proto), device=device)

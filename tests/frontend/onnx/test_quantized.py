@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import svod
+from svod.device.cpu.host import host_machine
+from svod.tools.explain import explanation
 
 RNG = np.random.default_rng(7)
 X_SCALE, Y_SCALE = np.float32(0.031), np.float32(0.9)
@@ -140,3 +142,25 @@ def test_a_quantised_layer_is_that_of_onnxruntime(name: str) -> None:
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     wanted = session.run(None, {"x": x})[0].astype(int)
     assert np.abs(svod.onnx.load(model)(x).astype(int) - wanted).max() <= 1
+
+
+def test_zero_points_of_many_channels_do_not_hide_a_product_of_bytes() -> None:
+    count = 1500  # more than what is otherwise kept as an array
+    random = np.random.default_rng(3)
+    weights = {
+        "xs": np.float32(0.25), "xz": np.uint8(3), "w": whole(np.int8, 16, count),
+        "ws": random.uniform(0.5, 2, count).astype(np.float32), "wz": np.zeros(count, np.int8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xr"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wr"], axis=1),
+        helper.make_node("MatMul", ["xr", "wr"], ["y"]),
+    ]
+    x = whole(np.uint8, 16, 16)
+    model = svod.onnx.load(made(nodes, x, weights))
+    total = (x.astype(np.int32) - 3) @ weights["w"].astype(np.int32)
+    wanted = total.astype(np.float32) * (np.float32(0.25) * weights["ws"])
+    np.testing.assert_array_equal(model(x=x), wanted)
+    text = explanation(model.plan, code=True)
+    assert "const u8 p1" in text or "const i8 p1" in text, "bytes are what is multiplied"
+    assert "DOT(" in text or "u8s8" not in host_machine().dots
