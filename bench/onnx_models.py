@@ -7,7 +7,7 @@ within one process, get the same inputs and threads, and their results are compa
 median of the rounds in wall time or, with `--cpu`, the least in process time, for machines that
 others use as well. The ratio is the best peer's time over ours: 1.00 or more is the bar.
 
-First results have a process each, from opening the file to numbers, without the import of numpy:
+First results have a process each, from opening the file to numbers, after the contender's import:
 cold has no kept files, warm is the next process. onnxruntime and openvino keep none and run once.
 `--profile` prints the kernels of Svod's plans that take most time.
 """
