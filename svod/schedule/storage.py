@@ -273,9 +273,13 @@ class _Decision:
             return False  # a load would cost as much
         if len(uses) > MAX_USES and sum(counts) > size:
             return True
-        if len(uses) > 1 and node in self.work.carries:
-            return True  # the contraction is stored anyway: store it finished
         total = sum(counts)
+        if node in self.work.carries:
+            # The contraction is stored anyway, in several uses or inside another sum: store it
+            # finished.
+            in_sum = total >= size and any(_is_inner(nest) for _, _, nest in uses)
+            if len(uses) > 1 or in_sum:
+                return True
         inline = total * work
         keep = size * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
         return inline > keep

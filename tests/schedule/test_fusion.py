@@ -88,6 +88,14 @@ def test_two_matmuls_in_a_row_are_two_kernels() -> None:
     assert stored_elements((x @ w) @ v) == [4096, 4096]
 
 
+def test_a_convolution_before_a_strided_window_is_stored_with_its_activation() -> None:
+    image, pointwise, windows = floats(1, 8, 16, 16), floats(24, 8, 1, 1), floats(24, 1, 3, 3)
+    inner = image.conv2d(pointwise).relu()
+    first, second = bodies(inner.conv2d(windows, stride=2, padding=1, groups=24))
+    count = [sum(n.op == O.MAX for n in body.toposort()) for body in (first, second)]
+    assert count == [1, 0]
+
+
 def test_an_expensive_value_used_many_times_is_stored_once() -> None:
     x = floats(64, 256)
     rows = x.exp().sum(1)  # 64 sums over 256 elements each
