@@ -21,6 +21,7 @@ from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
+from svod.runtime.facts import NO_FACTS, PlanFacts
 from svod.runtime.flat import FlatPlan, flatten
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher
@@ -47,7 +48,7 @@ class ExecutionPlan:
     __slots__ = (
         "__weakref__", "_alias_ids", "_ast_to_buffer", "_bind", "_device", "_flat", "_groups",
         "_instance_dependencies", "_is_running", "_levels", "_lock", "_ops", "_order",
-        "_outputs", "_ports", "_run", "_specs", "_variables", "_wiring", "memory",
+        "_outputs", "_ports", "_run", "_specs", "_variables", "_wiring", "facts", "memory",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +75,7 @@ class ExecutionPlan:
         self._alias_ids = tuple(alias_ids)
         self._specs = tuple(ports)
         self.memory = memory
+        self.facts: PlanFacts = NO_FACTS
         self._variables = PlanVariables(self._ops)
         self._lock = threading.RLock()
         self._is_running = False
@@ -385,6 +387,7 @@ class ExecutionPlan:
                 self._levels, buffers, self._ast_to_buffer, self._outputs, self._device,
                 self._alias_ids, self._specs, self.memory,
             )  # fmt: skip
+            twin.facts = self.facts
             twin._variables.bound.update(self._variables.bound)
             return twin
 
