@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
@@ -223,6 +224,37 @@ class ExecutionPlan:
         from svod.runtime.save import save_plan
 
         save_plan(self, os.fspath(path), weights, without, portable)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        before: ExecutionPlan | None = None,
+        title: str = "plan",
+        runs: int = 3,
+        paths: bool = False,
+    ) -> None:
+        """Write all that is known of the plan as one HTML file that needs no network.
+
+        It is run a few times on a copy of what it writes, for the times; ``runs=0`` leaves them
+        out. ``before`` is another plan to show beside it. Files of user code are named without
+        their folders unless ``paths`` is set.
+        """
+        _showing().write_report(self, path, before=before, title=title, runs=runs, paths=paths)
+
+    def view(
+        self,
+        *,
+        before: ExecutionPlan | None = None,
+        title: str = "plan",
+        runs: int = 3,
+        browser: bool = True,
+    ) -> Any:
+        """Serve the same page on the loopback address, and open it in the browser.
+
+        The server ends with the process, or with ``close()`` of what is returned.
+        """
+        return _showing().view(self, before=before, title=title, runs=runs, browser=browser)
 
     # -- inputs and outputs by name -------------------------------------------------------------
 
@@ -481,3 +513,8 @@ def _fresh_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh_locks)
+
+
+def _showing() -> Any:
+    """The module that shows plans to people. It lies above this one and is loaded where asked."""
+    return import_module("svod.tools.viz")
