@@ -19,7 +19,7 @@ from svod.ir.node import UOp
 C = TypeVar("C")  # what the passes of a list know beside the graph
 Watcher = Callable[[str, str, UOp], None]  # takes the name of a pass, why it is, and its graph
 # Called after each pass that runs in this thread or task: how tools look at the graphs between.
-watchers: ContextVar[list[Watcher]] = ContextVar("watchers", default=[])
+watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ so that a plan holds nothing for this; machine code is what LLVM makes of the ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -128,8 +128,7 @@ def _watched(found: list[_Step]) -> Iterator[None]:
     def note(name: str, why: str, graph: UOp) -> None:
         found.append((name, why, graph))
 
-    watchers: list[Callable[[str, str, UOp], None]] = passes.watchers.get()
-    token = passes.watchers.set([*watchers, note])
+    token = passes.watchers.set((*passes.watchers.get(), note))
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ const time = ns => ns == null ? "–" : scaled(ns, ["ns", "µs", "ms", "s"], 100
 const color = (text, alpha = 1) => {
   let hash = 7;
   for (const letter of text) hash = (hash * 31 + letter.charCodeAt(0)) >>> 0;
-  return `hsl(${hash % 360} 45% 52% / ${alpha})`;
+  return `hsl(${(hash * 137.508) % 360} 45% 52% / ${alpha})`;
 };
 const originOf = op => op.origin == null ? null : state.plan.origins[op.origin];
 const placeText = origin => origin ? `${origin.file}:${origin.line}` : "";

@@ -55,11 +55,12 @@ async function showKernel(main, number, call) {
   const pairs = [["calls", String(kernel.calls)], ["time of this call", time(seconds)], ["work", kernel.flops == null ? "–" : scaled(kernel.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP"], 1000)], ["bytes", bytes(kernel.bytes)]];
   if (seconds && kernel.flops != null && roof) pairs.push(["of peak FLOP/s", `${(100 * kernel.flops / seconds / roof.gflops).toFixed(1)} %`], ["of memory rate", `${(100 * kernel.bytes / seconds / roof.gbs).toFixed(1)} %`]);
   main.append(facts(pairs));
-  if (origin) main.append(element("p", `${placeText(origin)}  ${origin.module}`), element("pre", origin.text));
+  if (origin) main.append(element("p", `${placeText(origin)}  ${origin.module}`), ...(origin.text ? [element("pre", origin.text)] : []));
   main.append(element("p", reasonText(op.reason), { class: "quiet" }));
   const inside = (op.inside ?? []).map(([node, reason]) => `${kernel.nodes[node].text}\n    ${reasonText(reason)}`);
   const details = await detailsOf(number);
-  const texts = [["Loops", (details?.opts ?? kernel.opts).join(", ") + "\n\n" + (details?.loops ?? "")], ["Body", kernel.nodes.map(node => node.text).join("\n")]];
+  const texts = [["Loops", (details?.opts ?? kernel.opts).join(", ") + "\n\n" + (details?.loops ?? "")]];
+  if (!details?.passes?.length) texts.push(["Body", kernel.nodes.map(node => node.text).join("\n")]);
   if (inside.length) texts.push(["Fused values", inside.join("\n")]);
   for (const [place, step] of (details?.passes ?? []).entries()) texts.push([step.name, step.text, place ? details.passes[place - 1].text : ""]);
   if (details) texts.push(["LLVM IR", details.llvm], ["Assembly", details.asm]);
