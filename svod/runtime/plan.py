@@ -12,12 +12,12 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from numpy.typing import NDArray
 
+from svod.base.above import above
 from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
@@ -240,7 +240,7 @@ class ExecutionPlan:
         out. ``before`` is another plan to show beside it. Files of user code are named without
         their folders unless ``paths`` is set.
         """
-        _showing().write_report(self, path, before=before, title=title, runs=runs, paths=paths)
+        above("viz").write_report(self, path, before=before, title=title, runs=runs, paths=paths)
 
     def view(
         self,
@@ -254,7 +254,7 @@ class ExecutionPlan:
 
         The server ends with the process, or with ``close()`` of what is returned.
         """
-        return _showing().view(self, before=before, title=title, runs=runs, browser=browser)
+        return above("viz").view(self, before=before, title=title, runs=runs, browser=browser)
 
     # -- inputs and outputs by name -------------------------------------------------------------
 
@@ -513,8 +513,3 @@ def _fresh_locks() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_fresh_locks)
-
-
-def _showing() -> Any:
-    """The module that shows plans to people. It lies above this one and is loaded where asked."""
-    return import_module("svod.tools.viz")
