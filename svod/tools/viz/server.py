@@ -12,6 +12,7 @@ import json
 import secrets
 import threading
 import webbrowser
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
@@ -125,6 +126,16 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
         server_version, sys_version = "svod", ""
         protocol_version = "HTTP/1.1"
         timeout = 30  # seconds that a connection may say nothing
+
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except ConnectionError:  # the reader has left
+                self.close_connection = True
+
+        def finish(self) -> None:
+            with suppress(ConnectionError):
+                super().finish()
 
         def do_GET(self) -> None:
             if not self._is_ours():
