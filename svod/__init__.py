@@ -16,6 +16,7 @@ from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
 from svod._version import __version__
+from svod.base import above as _above
 from svod.base import locks as _locks  # noqa: F401  # forks are watched from the beginning
 from svod.dtype.types import (
     DType,
@@ -94,6 +95,9 @@ _ALIASES: dict[str, Any] = {
     "long": int64,
     "Size": tuple,
 }
+
+
+_above.know("viz", lambda: import_module("svod.tools.viz"))
 
 
 def __getattr__(name: str) -> Any:

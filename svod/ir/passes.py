@@ -7,6 +7,7 @@ read the tuple; nothing runs that is not in one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -16,6 +17,9 @@ from svod.base.timing import span
 from svod.ir.node import UOp
 
 C = TypeVar("C")  # what the passes of a list know beside the graph
+Watcher = Callable[[str, str, UOp], None]  # takes the name of a pass, why it is, and its graph
+# Called after each pass that runs in this thread or task: how tools look at the graphs between.
+watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,8 @@ def run_passes(passes: Sequence[Pass[C]], graph: UOp, context: C) -> UOp:
             graph = step.run(graph, context)
         if knobs.debug >= 4:
             _print(step.name, before, graph)
+        for watch in watchers.get():
+            watch(step.name, step.why, graph)
         if knobs.verify:
             step.verify(graph, step.name)
     return graph

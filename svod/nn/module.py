@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
 from svod.nn.backward_hooks import Passage
-from svod.tensor.core import history, recorded_settings, tensor_registry, tracing
+from svod.tensor.core import history, module_paths, recorded_settings, tensor_registry, tracing
 from svod.tensor.core.public_functions import guard_class
 from svod.tensor.core.recorded_settings import Table, is_plain
 from svod.tensor.core.tensor_core import tensor_of, wrap
@@ -98,6 +98,13 @@ class Module:
             self.realize()
         if tracing.state.effects is not None:
             tracing.look_into(self)
+        token = module_paths.running.set((self, module_paths.path_below(self)))
+        try:
+            return self._call(args, options)
+        finally:
+            module_paths.running.reset(token)
+
+    def _call(self, args: Any, options: Any) -> Any:
         if not self._hooks:
             return self.forward(*args, **options)
         for kind, hook, sees_options in list(self._hooks.values()):

@@ -24,11 +24,11 @@ class RunErrors(ExceptionGroup[Exception], ExecutionError):
     """Several kernels that ran side by side failed; `exceptions` holds all of the errors."""
 
 
-def with_line(error: E, line: tuple[str, int] | None) -> E:
+def with_line(error: E, line: tuple[str, int, str] | None) -> E:
     """The error with the line of the user's code that it belongs to, where that is known."""
     return error if line is None else type(error)(f"{error}{line_text(line)}")
 
 
-def line_text(line: tuple[str, int] | None) -> str:
+def line_text(line: tuple[str, int, str] | None) -> str:
     """Where in the user's code something belongs, for the end of a message."""
     return "" if line is None else f" ({line[0]}, line {line[1]})"

@@ -111,7 +111,9 @@ class PreparedKernel:
     buffer_ptrs: list[int] = field(default_factory=list)  # filled by `build()`
     buffer_ids: list[int] = field(default_factory=list)  # filled by `build()`
     runtime_vars: tuple[RuntimeVar, ...] | None = None  # found in `ast` where not given
-    origin: tuple[str, int] | None = None  # file and line of the user's code it computes
+    origin: tuple[str, int, str] | None = (
+        None  # file, line and module of the user's code it computes
+    )
 
     def __post_init__(self) -> None:
         if self.runtime_vars is None:
@@ -157,7 +159,7 @@ class PreparedCustomFunction:
     dependencies: list[int] = field(default_factory=list)
     runtime_vars: tuple[RuntimeVar, ...] | None = None  # found in `attrs` where not given
     values: dict[str, int] = field(default_factory=dict)  # to start with; callers may change them
-    origin: tuple[str, int] | None = None  # file and line of the user's code it belongs to
+    origin: tuple[str, int, str] | None = None  # file, line and module of the user's code
 
     def __post_init__(self) -> None:
         if self.runtime_vars is None:

@@ -17,10 +17,12 @@ from weakref import WeakSet
 
 from numpy.typing import NDArray
 
+from svod.base.above import above
 from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
+from svod.runtime.facts import NO_FACTS, PlanFacts
 from svod.runtime.flat import FlatPlan, flatten
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher
@@ -47,7 +49,7 @@ class ExecutionPlan:
     __slots__ = (
         "__weakref__", "_alias_ids", "_ast_to_buffer", "_bind", "_device", "_flat", "_groups",
         "_instance_dependencies", "_is_running", "_levels", "_lock", "_ops", "_order",
-        "_outputs", "_ports", "_run", "_specs", "_variables", "_wiring", "memory",
+        "_outputs", "_ports", "_run", "_specs", "_variables", "_wiring", "facts", "memory",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +76,7 @@ class ExecutionPlan:
         self._alias_ids = tuple(alias_ids)
         self._specs = tuple(ports)
         self.memory = memory
+        self.facts: PlanFacts = NO_FACTS
         self._variables = PlanVariables(self._ops)
         self._lock = threading.RLock()
         self._is_running = False
@@ -221,6 +224,37 @@ class ExecutionPlan:
         from svod.runtime.save import save_plan
 
         save_plan(self, os.fspath(path), weights, without, portable)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        before: ExecutionPlan | None = None,
+        title: str = "plan",
+        runs: int = 3,
+        paths: bool = False,
+    ) -> None:
+        """Write all that is known of the plan as one HTML file that needs no network.
+
+        It is run a few times on a copy of what it writes, for the times; ``runs=0`` leaves them
+        out. ``before`` is another plan to show beside it. Files of user code are named without
+        their folders unless ``paths`` is set.
+        """
+        above("viz").write_report(self, path, before=before, title=title, runs=runs, paths=paths)
+
+    def view(
+        self,
+        *,
+        before: ExecutionPlan | None = None,
+        title: str = "plan",
+        runs: int = 3,
+        browser: bool = True,
+    ) -> Any:
+        """Serve the same page on the loopback address, and open it in the browser.
+
+        The server ends with the process, or with ``close()`` of what is returned.
+        """
+        return above("viz").view(self, before=before, title=title, runs=runs, browser=browser)
 
     # -- inputs and outputs by name -------------------------------------------------------------
 
@@ -385,6 +419,7 @@ class ExecutionPlan:
                 self._levels, buffers, self._ast_to_buffer, self._outputs, self._device,
                 self._alias_ids, self._specs, self.memory,
             )  # fmt: skip
+            twin.facts = self.facts
             twin._variables.bound.update(self._variables.bound)
             return twin
 

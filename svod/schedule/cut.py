@@ -25,6 +25,7 @@ from svod.schedule.files import FilePart, file_part, is_disk
 from svod.schedule.operands import decide_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
 from svod.schedule.prefixes import scanned_values
+from svod.schedule.reasons import CallFacts, Reason
 from svod.schedule.storage import decide_storage
 from svod.schedule.views import Shape
 
@@ -35,6 +36,7 @@ class Cut:
 
     calls: list[UOp] = field(default_factory=list)
     outputs: list[UOp] = field(default_factory=list)  # AFTER or BUFFER nodes, in SINK order
+    facts: dict[UOp, CallFacts] = field(default_factory=dict)  # of calls, for people
 
 
 def cut(
@@ -121,8 +123,9 @@ class Cutter:
         operands = decide_operands(self.order, able, apart, in_place)
         whole.stored |= operands.stored
         inside = operands.inside | scanned_values(self.order, able)
+        self.reasons: dict[UOp, Reason] = {}
         self.stored = decide_storage(
-            sink, self.order, whole, held, inside, lambda node: able(node).runs_blocks
+            sink, self.order, whole, held, inside, lambda node: able(node).runs_blocks, self.reasons
         )
         self.place: dict[UOp, UOp] = {}  # stored node -> what a call reads: AFTER(BUFFER, CALL)
         self.lines: dict[UOp, Any] = {}  # node -> line of user code
@@ -132,6 +135,7 @@ class Cutter:
         self.loops: dict[Loop, list[UOp]] = {}  # the SCAN nodes of each loop
         self.binds: tuple[UOp, ...] = ()  # counters of the loops around
         self.numbers = Numbers()
+        self.inside: dict[UOp, UOp] = {}  # nodes of the latest body, by what they were
         self.cut = Cut()
 
     def run(self) -> Cut:
@@ -185,10 +189,26 @@ class Cutter:
 
     def _emit(self, node: UOp) -> None:
         first = len(self.cut.calls)
+        self.inside = {}
         self.emit_calls(node)
         for call in self.cut.calls[first:]:
             if call.origin is None:
                 call.origin = self.lines.get(node) or self.lines.get(node.src[0])
+            self.cut.facts[call] = self._facts(node, call.origin)
+
+    def _facts(self, node: UOp, line: Any) -> CallFacts:
+        """What is known of the call that stores a node."""
+        reasons, lines = self.reasons, self.lines
+        kept, origins = [], []
+        for old, new in self.inside.items():
+            if new.op == O.PARAM or not new.src:
+                continue
+            if old in reasons and old is not node:
+                kept.append((new, reasons[old]))
+            found = lines.get(old)
+            if found is not None and found != line:
+                origins.append((new, found))
+        return CallFacts(reasons.get(node), tuple(kept), tuple(origins))
 
     def emit_calls(self, node: UOp) -> None:
         if node.op == O.ASSIGN:
@@ -318,6 +338,7 @@ class Cutter:
                 for s in reversed(node.src):
                     if s not in done:
                         stack.append((s, False))
+        self.inside = done
         return done[value], arguments
 
     def _read_part(self, node: UOp, parameter) -> UOp:  # type: ignore[no-untyped-def]

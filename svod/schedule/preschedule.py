@@ -7,8 +7,8 @@ serves every graph of the same structure; ``restored`` puts one call's nodes in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from svod.base.errors import GraphError
 from svod.ir import ops as O
@@ -31,6 +31,7 @@ from svod.schedule.loops import (
     unroll,
 )
 from svod.schedule.normalize import Normalization, restore
+from svod.schedule.reasons import CallFacts
 from svod.schedule.sizes import variables_of
 
 
@@ -63,9 +64,10 @@ class PreSchedule:
     items: tuple[PreScheduleItem, ...]
     invocations: tuple[KernelInvocation, ...]
     outputs: tuple[UOp, ...]  # in SINK order
+    facts: Mapping[int, CallFacts] = field(default_factory=dict)  # by id of a call, for people
 
 
-def create_pre_schedule(graph: UOp) -> PreSchedule:
+def create_pre_schedule(graph: UOp, facts: Mapping[UOp, CallFacts] | None = None) -> PreSchedule:
     """The pre-schedule of a graph of calls, whose root is a SINK or one result."""
     order = walk_calls(graph)
     calls = [node for node in order if node.op == O.CALL]
@@ -88,7 +90,8 @@ def create_pre_schedule(graph: UOp) -> PreSchedule:
         items.append(_item(call, waits, ranges, variables[body]))
     roots = graph.src if graph.op == O.SINK else (graph,)
     outputs = tuple([base_buffer(root) for root in roots])
-    return PreSchedule(tuple(items), tuple(unroll(stream, items)), outputs)
+    known = {call.sn: found for call, found in (facts or {}).items()}
+    return PreSchedule(tuple(items), tuple(unroll(stream, items)), outputs, known)
 
 
 def restored(schedule: PreSchedule, found: Normalization) -> PreSchedule:

@@ -30,6 +30,7 @@ from svod.schedule.preschedule import (
     create_pre_schedule,
     kernel_bodies,
 )
+from svod.schedule.reasons import CallFacts
 from svod.schedule.reshapes import reshape_last
 from svod.schedule.scatters import choices_for_scatters
 from svod.schedule.sorts import lowered_sorts
@@ -78,6 +79,7 @@ class Scheduling:
     device: str  # where values go that no buffer places
     capable: Capable = capabilities_of  # what kernels of a device can do, by its name
     in_place: frozenset[UOp] = frozenset()  # products that read windows of their factors in place
+    facts: dict[UOp, CallFacts] = field(default_factory=dict)  # of the calls, once there are some
     _ordered: tuple[UOp, list[UOp]] | None = field(default=None, init=False)
 
     @property
@@ -136,7 +138,9 @@ def _operands(sink: UOp, at: Scheduling) -> UOp:
 
 
 def _cut(sink: UOp, at: Scheduling) -> UOp:
-    return make(O.SINK, dt.void, tuple(cut(sink, at.device, at.capable, at.in_place).outputs))
+    found = cut(sink, at.device, at.capable, at.in_place)
+    at.facts.update(found.facts)
+    return make(O.SINK, dt.void, tuple(found.outputs))
 
 
 SCHEDULE_PASSES: tuple[Pass[Scheduling], ...] = (
@@ -183,14 +187,20 @@ SCHEDULE_PASSES: tuple[Pass[Scheduling], ...] = (
 
 def kernel_graph(sink: UOp, device: str, capable: Capable = capabilities_of) -> UOp:
     """The graph cut into kernel calls: a SINK of the buffers of its roots, after their calls."""
+    return _cut_into_calls(sink, Scheduling(device, cache(capable)))
+
+
+def _cut_into_calls(sink: UOp, at: Scheduling) -> UOp:
     if knobs.verify:
         tensors_hold(sink, "normalize")
-    return run_passes(SCHEDULE_PASSES, sink, Scheduling(device, cache(capable)))
+    return run_passes(SCHEDULE_PASSES, sink, at)
 
 
 def _make(found: Normalization, device: str, capable: Capable) -> PreSchedule:
     with span("schedule"):
-        return create_pre_schedule(kernel_graph(restore_variables(found), device, capable))
+        at = Scheduling(device, cache(capable))
+        graph = _cut_into_calls(restore_variables(found), at)
+        return create_pre_schedule(graph, at.facts)
 
 
 __all__ = [

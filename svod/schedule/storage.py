@@ -28,6 +28,7 @@ from svod.schedule.attention import Whole
 from svod.schedule.costs_cpu import CPU
 from svod.schedule.costs_gpu import GPU
 from svod.schedule.products import interleaves, is_contraction, large_product, unmoved
+from svod.schedule.reasons import Reason
 from svod.schedule.views import (
     MAX_STACKED,
     Indices,
@@ -48,6 +49,7 @@ INNER_WORK = CPU.inner_work
 PLAIN_COST = CPU.plain_product  # of a product's element in plain loops, in a tile's
 BAND_COLUMN = CPU.band_column  # the loop over a row of scores, which all passes over it share
 
+_EFFECT, _FORM, _SOURCE = [Reason(rule, True) for rule in ("effect", "form", "source")]
 Use = tuple[UOp, Indices, tuple[UOp, ...]]  # kernel root, indices, loops around, outermost first
 
 
@@ -66,12 +68,13 @@ def decide_storage(
     held: Held | None = None,
     inside: Set[UOp] = frozenset(),
     has_blocks: Callable[[UOp], bool] | None = None,
+    reasons: dict[UOp, Reason] | None = None,
 ) -> set[UOp]:
     """The nodes to store: a matter of structure alone, so the order of visits is one too.
 
     ``whole`` says which formulas are one kernel each, whatever they cost; what is ``held`` or
     ``inside`` stays in the kernel that needs it. Kernels of nodes that have blocks make a reduction
-    again in each of them.
+    again in each of them. What was decided for a reason worth telling is noted in ``reasons``.
     """
     order = outer_order((sink,)) if order is None else order
     whole, held = whole or Whole(), held or Held()
@@ -80,6 +83,8 @@ def decide_storage(
     if again:
         stored = whole.stored | again
         decision = _Decision(order, Whole(whole.roots, stored, whole.inside), held, inside)
+    if reasons is not None:
+        reasons.update(decision.reasons)
     return decision.stored
 
 
@@ -96,6 +101,7 @@ class _Decision:
         self.wanted: set[UOp] = set()  # stored for what is made of them: conversions, gathers
         self.contraction_in: set[UOp] = set()  # kernels that hold one
         self.reduce_numbers: dict[UOp, int] = {}
+        self.reasons: dict[UOp, Reason] = {}
         self.sums: dict[UOp, list[tuple[UOp, tuple[UOp, ...]]]] = {}  # of a kernel, with loops
         for node in reversed(order):
             if node.op not in LEAVES and node.op != O.SINK:
@@ -110,6 +116,7 @@ class _Decision:
         here = self.uses.get(node)
         is_held = node in self.held.values
         if node in self.whole.stored or (node in self.wanted and not is_held):
+            self.reasons[node] = _FORM if node in self.whole.stored else _SOURCE
             here = [self.start(node)]
         if here is None or node in self.whole.roots:
             return
@@ -145,7 +152,9 @@ class _Decision:
         merged = _placed(here, self.places)
         if node in self.stored or node in self.inside:
             return merged
-        if not self.leaves_product(node, here) and not self.must_store(node, merged):
+        if self.leaves_product(node, here):
+            self.reasons[node] = Reason("product", True, len(merged))
+        elif not self.must_store(node, merged):
             return merged
         source = _narrower(node)
         if source is None:
@@ -157,6 +166,7 @@ class _Decision:
     def effect(self, node: UOp) -> None:
         """Effects are stored in any case."""
         op = node.op
+        self.reasons[node] = _EFFECT
         root, indices, nest = self.start(node)
         if op == O.CONTIGUOUS:
             self.use(node.src[0], root, indices, nest)
@@ -185,6 +195,7 @@ class _Decision:
         """Movement, joining and indexed reads: their sources are used at other places."""
         is_many = len(here) > MAX_USES and node.op != O.CAT
         if is_many and _overlap(node, here, self.places) and self.is_worth_storing(node):
+            self.reasons[node] = Reason("windows", True, len(here))
             here = [self.start(node)]  # many windows into one value: store what they look into
         for root, indices, nest in here:
             if node.op == O.CAT:
@@ -256,14 +267,19 @@ class _Decision:
         work = self.work.of[node]
         size = elements(node.shape)
         counts = [_evaluations(nest) for _, _, nest in uses]
+        total = sum(counts)
         if node.op == O.REDUCE_AXIS:
             heavy = is_contraction(node)
             for (root, _, nest), count in zip(uses, counts, strict=True):
+                rule = ""
                 if count > size:
-                    return True
-                if _is_inner(nest) and (heavy or count * work > INNER_WORK):
-                    return True
-                if heavy and root in self.contraction_in:
+                    rule = "repeated"
+                elif _is_inner(nest) and (heavy or count * work > INNER_WORK):
+                    rule = "nested"
+                elif heavy and root in self.contraction_in:
+                    rule = "second"
+                if rule:
+                    self.reasons[node] = Reason(rule, True, len(uses), total, size)
                     return True
             if len(uses) == 1:
                 return False
@@ -271,18 +287,21 @@ class _Decision:
             return False
         if work <= LOAD_COST:
             return False  # a load would cost as much
-        if len(uses) > MAX_USES and sum(counts) > size:
+        if len(uses) > MAX_USES and total > size:
+            self.reasons[node] = Reason("uses", True, len(uses), total, size)
             return True
-        total = sum(counts)
         if node in self.work.carries:
             # The contraction is stored anyway, in several uses or inside another sum: store it
             # finished.
             in_sum = total >= size and any(_is_inner(nest) for _, _, nest in uses)
             if len(uses) > 1 or in_sum:
+                self.reasons[node] = Reason("finished", True, len(uses), total, size)
                 return True
         inline = total * work
         keep = size * (work + STORE_COST) + total * LOAD_COST + KERNEL_COST
-        return inline > keep
+        is_stored = inline > keep
+        self.reasons[node] = Reason("costs", is_stored, len(uses), total, size, inline, keep)
+        return is_stored
 
     def repeated(self, has_blocks: Callable[[UOp], bool]) -> set[UOp]:
         """Long reductions of few results in kernels with a block for each of many results."""

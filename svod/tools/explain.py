@@ -16,6 +16,7 @@ from svod.codegen.pipeline import generate_from
 from svod.codegen.target import KernelCode
 from svod.codegen.targets.cpu import cpu_target, plain_loops
 from svod.device.cpu.host import host_machine
+from svod.device.device import Device
 from svod.device.names import DISK_PREFIX, base_key
 from svod.ir import ops as O
 from svod.ir.node import UOp
@@ -96,10 +97,15 @@ def _explained(kernel: _Kernel, settings: PrepareConfig, code: bool) -> str:
     device = settings.resolve_device(kernel.device)
     if device.runs_programs and device.planning is not None:
         return _planned(device.planning.code(kernel.body), code)
-    target = device.target if device.runs_programs else None
-    machine = host_machine() if target is None else target.machine
-    found = _chosen(kernel, machine, settings.optimizer)
+    machine = machine_for(device)
+    found = chosen_loops(kernel.body, kernel.choice, machine, settings.optimizer)
     return compilable(kernel.body, found, machine, partial(_text, kernel, machine, code))
+
+
+def machine_for(device: Device) -> Machine:
+    """The machine that a device compiles for; this CPU where it compiles nothing."""
+    target = device.target if device.runs_programs else None
+    return host_machine() if target is None else target.machine
 
 
 def _planned(found: KernelCode, code: bool) -> str:
@@ -118,14 +124,19 @@ def _text(kernel: _Kernel, machine: Machine, code: bool, found: Chosen) -> str:
     )
 
 
-def _chosen(kernel: _Kernel, machine: Machine, config: OptimizerConfig) -> Chosen:
+def chosen_loops(
+    body: UOp,
+    choice: tuple[tuple[Opt, ...], str] | None,
+    machine: Machine,
+    config: OptimizerConfig,
+) -> Chosen:
     """The loops of a kernel: those of its plan, else those a plan would have now."""
-    if kernel.choice is None:
-        return known_loops(kernel.body, machine, config)
-    opts, by = kernel.choice
+    if choice is None:
+        return known_loops(body, machine, config)
+    opts, by = choice
     if by == "nobody" or (by.startswith(PLAINER) and not opts):
-        return Chosen(plain_loops(kernel.body, machine), opts, by)
-    return Chosen(explicit_loops(kernel.body, opts, machine), opts, by)
+        return Chosen(plain_loops(body, machine), opts, by)
+    return Chosen(explicit_loops(body, opts, machine), opts, by)
 
 
 def _summary(kernels: list[_Kernel | str]) -> str:

@@ -26,6 +26,7 @@ _INFIX: dict[int, tuple[str, int]] = {
     O.LT: (" < ", COMPARE), O.LE: (" <= ", COMPARE), O.EQ: (" == ", COMPARE),
     O.NE: (" != ", COMPARE), O.AND: (" & ", AND), O.XOR: (" ^ ", XOR), O.OR: (" | ", OR),
 }  # fmt: skip
+_LONGEST = 20_000  # characters; a value that is used twice at each step doubles in length
 _CHAINED = frozenset({O.ADD, O.MUL, O.AND, O.OR, O.XOR})  # a + (b + c) needs no brackets
 
 
@@ -35,6 +36,8 @@ def expression(node: UOp, names: Mapping[UOp, str]) -> str:
     for item in depth_first_until(node, names):
         name = names.get(item)
         done[item] = (name, ATOM) if name is not None else _text(item, done)
+        if len(done[item][0]) > _LONGEST:
+            done[item] = ("...", ATOM)
     return done[node][0]
 
 

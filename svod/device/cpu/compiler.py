@@ -266,6 +266,19 @@ def emit_object(source: str) -> bytes:
         return bytes(machine.emit_object(parsed))
 
 
+def assembly(source: str) -> str:
+    """The machine code of a module, in words."""
+    import llvmlite.binding as llvm
+
+    with _llvm_lock:
+        machine = _target_machine(target())
+        _refuse_if_too_large(source)
+        try:
+            return str(machine.emit_assembly(llvm.parse_assembly(source)))
+        except RuntimeError as problem:
+            raise CompileError(f"LLVM refused a module: {problem}") from None
+
+
 def _refuse_if_too_large(source: str) -> None:
     """LLVM ends the process where it gets no memory: the likely need is looked at before."""
     needed, left = LLVM_BYTES + LLVM_SHARE * len(source), room()

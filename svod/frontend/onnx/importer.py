@@ -37,6 +37,7 @@ from svod.frontend.onnx.types import (
 )
 from svod.frontend.onnx.wire import Message
 from svod.ir.node import UOp
+from svod.tensor.core.module_paths import named
 from svod.tensor.core.tensor_core import default_device
 from svod.tensor.tensor import Tensor
 
@@ -206,7 +207,8 @@ class Importer:
                     self.problems.append(self._unknown(proto, scope))
             else:
                 try:
-                    results = self._apply(proto, inputs, scope)
+                    with named(_path(proto)):
+                        results = self._apply(proto, inputs, scope)
                 except NeedsValue:
                     if scope is self._outermost:
                         self.halted = index, scope
@@ -632,3 +634,8 @@ def _listed(problems: list[str]) -> str:
         f"the model needs {len(unique)} things that are not supported:\n{lines}{more}\n"
         "Leave these nodes out of the export, or add them with svod.onnx.operator."
     )
+
+
+def _path(proto: Message) -> str:
+    """The name of a node as a path of modules, which exporters write with slashes."""
+    return str(proto.name).strip("/").replace("/", ".") or str(proto.op_type)

@@ -27,6 +27,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
 from svod.tensor.core import tensor_registry
+from svod.tensor.core.module_paths import current_path
 from svod.tensor.core.public_functions import set_tensor_class, spelled
 
 if TYPE_CHECKING:
@@ -163,13 +164,13 @@ def fresh(uop: UOp, device: str | None) -> Tensor:
     return wrap(B.contiguous(uop) if base.op == O.BUFFER else uop, device)
 
 
-def user_line() -> tuple[str, int] | None:
-    """File and line of the first caller outside Svod."""
+def user_line() -> tuple[str, int, str] | None:
+    """File and line of the first caller outside Svod, and the module whose forward runs."""
     frame = _frame(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name[:5] != "svod." and name != "svod":
-            return frame.f_code.co_filename, frame.f_lineno
+            return frame.f_code.co_filename, frame.f_lineno, current_path()
         frame = frame.f_back
     return None
 

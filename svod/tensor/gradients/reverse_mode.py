@@ -163,8 +163,12 @@ def gradients(
             continue
         if node.op in FLAT:
             flat += [source for _, source in flowing]
+        line = node.origin
         for source, part in _parts(node, own, flowing):
-            received.setdefault(source, []).append(_fitted(part, source))
+            fitted = _fitted(part, source)
+            if fitted.origin is None and fitted.src:  # gradients belong to what they are of
+                fitted.origin = line
+            received.setdefault(source, []).append(fitted)
     if flat and len(found) < len(wanted):  # a step has a gradient, which is 0
         for node in wanted.intersection(_below(flat, edges)).difference(found):
             found[node] = B.full(node.shape, 0, node.dtype)

@@ -31,6 +31,7 @@ from svod.ir.node import UOp, elements, make, serial
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
+from svod.runtime.facts import PlanFacts
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.index_checks import check_before_writing
 from svod.runtime.instantiate import instantiate
@@ -420,6 +421,7 @@ def _trace_kernels(plan: ExecutionPlan, schedule: PreSchedule, found: Normalizat
     for op in plan.prepared_ops():
         if isinstance(op, (PreparedKernel, PreparedCustomFunction)):
             op.origin = lines.get(op.id)
+    plan.facts = PlanFacts(schedule.facts, found.origins)
 
 
 def _normalized(nodes: Sequence[UOp], context: str) -> Normalization:

@@ -73,6 +73,7 @@ def count_compilation(root: UOp, shape: Sequence[Any]) -> None:
     line = root.origin
     if not limit or not isinstance(line, tuple):
         return
+    line = line[:2]
     count = _compiled.get(line) or _compiled.insert(line, [0])
     count[0] += 1
     if count[0] == limit:

@@ -1,0 +1,183 @@
+"""The page on the loopback address: for this process's plans, for as long as the process lives.
+
+Every address begins with a token that only the opener knows; requests by another host name (a name
+that was made to point here) or from another page are refused. Details of kernels are made when they
+are asked for, so a large plan opens at once.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+import webbrowser
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from svod.runtime.ops import CompiledKernel, PreparedKernel
+from svod.runtime.plan import ExecutionPlan
+from svod.tools.viz.data import plan_data
+from svod.tools.viz.kernels import kernel_details
+from svod.tools.viz.report import page_html
+
+HOST = "127.0.0.1"
+SERVED = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+
+
+class Viewer:
+    """A page that is served; `close` ends it, and so does the end of the process."""
+
+    def __init__(
+        self,
+        plan: ExecutionPlan,
+        *,
+        before: ExecutionPlan | None = None,
+        title: str = "plan",
+        runs: int = 3,
+    ) -> None:
+        self._plans = [plan] if before is None else [plan, before]
+        titles = [title, "before"]
+        self._data = {
+            "plans": [
+                plan_data(one, name, runs=runs, paths=True, details=False)
+                for one, name in zip(self._plans, titles, strict=False)
+            ]
+        }
+        self._first = [_first_calls(one) for one in self._plans]
+        self._details: dict[tuple[int, int], bytes] = {}
+        self._lock = threading.Lock()
+        self.token = secrets.token_urlsafe(24)
+        self._title = title
+        self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
+        self._server.daemon_threads = True
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="svod viz", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}/{self.token}/"
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __repr__(self) -> str:
+        return f"Viewer({self.url})"
+
+    def answer(self, path: str) -> tuple[str, bytes] | None:
+        """The kind and the bytes of what an address below the token names; None for nothing."""
+        if path == "":
+            held = '<script type="application/octet-stream" id="data" data-from="data"></script>'
+            return "text/html; charset=utf-8", page_html(self._title, SERVED, held).encode()
+        if path == "data":
+            return "application/json", json.dumps(self._data, separators=(",", ":")).encode()
+        parts = path.split("/")
+        if len(parts) == 3 and parts[0] == "kernel" and parts[1].isdigit() and parts[2].isdigit():
+            which, number = int(parts[1]), int(parts[2])
+            if which < len(self._first) and number < len(self._first[which]):
+                return "application/json", self._kernel(which, number)
+        return None
+
+    def _kernel(self, which: int, number: int) -> bytes:
+        with self._lock:
+            found = self._details.get((which, number))
+            if found is None:
+                details = kernel_details(self._first[which][number])
+                found = self._details[which, number] = json.dumps(details).encode()
+            return found
+
+
+def view(
+    plan: ExecutionPlan,
+    *,
+    before: ExecutionPlan | None = None,
+    title: str = "plan",
+    runs: int = 3,
+    browser: bool = True,
+) -> Viewer:
+    """Serve a page about a plan and open it in the browser."""
+    found = Viewer(plan, before=before, title=title, runs=runs)
+    if browser:
+        webbrowser.open(found.url)
+    return found
+
+
+def _first_calls(plan: ExecutionPlan) -> list[PreparedKernel]:
+    """The first call of each distinct kernel, in the order `plan_data` numbers them."""
+    found: dict[CompiledKernel, PreparedKernel] = {}
+    for op in plan.prepared_kernels():
+        found.setdefault(op.kernel, op)
+    return list(found.values())
+
+
+def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        server_version, sys_version = "svod", ""
+        protocol_version = "HTTP/1.1"
+        timeout = 30  # seconds that a connection may say nothing
+
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except ConnectionError:  # the reader has left
+                self.close_connection = True
+
+        def finish(self) -> None:
+            with suppress(ConnectionError):
+                super().finish()
+
+        def do_GET(self) -> None:
+            if not self._is_ours():
+                self._send(403, "text/plain; charset=utf-8", b"refused\n")
+                return
+            _, token, path = urlsplit(self.path).path.split("/", 2)
+            del token
+            found = viewer.answer(path)
+            if found is None:
+                self._send(404, "text/plain; charset=utf-8", b"nothing is here\n")
+            else:
+                self._send(200, *found)
+
+        def _is_ours(self) -> bool:
+            """Asked under our own name, by our own page, by somebody who knows the token."""
+            own = f"{HOST}:{viewer.port}"
+            if self.headers.get_all("Host", []) != [own]:
+                return False
+            if self.headers.get("Origin", f"http://{own}") != f"http://{own}":
+                return False
+            if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+                return False
+            parts = urlsplit(self.path).path.split("/", 2)
+            token = parts[1] if len(parts) == 3 else ""
+            return hmac.compare_digest(token.encode(), viewer.token.encode())
+
+        def _send(self, status: int, kind: str, content: bytes) -> None:
+            self.send_response(status)
+            for name, value in {
+                "Content-Type": kind,
+                "Content-Length": str(len(content)),
+                "Cache-Control": "no-store",
+                "X-Content-Type-Options": "nosniff",
+                "Referrer-Policy": "no-referrer",
+                "Cross-Origin-Resource-Policy": "same-origin",
+                "Content-Security-Policy": SERVED,
+            }.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Requests are nobody's business, and hold the token."""
+
+    return Handler
