@@ -74,7 +74,7 @@ def test_decoding_fuses_into_the_product_that_reads_the_weights() -> None:
     expected = kind.decoded(memory, (BLOCKS, 32)).numpy() @ x.numpy()
     product = (kind.decoded(memory, (BLOCKS, 32)) * x).sum(1)
     plan = svod.prepare(product, inputs={"x": x}, outputs=["y"])
-    assert len(plan.kernels()) == 1
+    assert len(list(plan.kernels())) == 1
     assert np.allclose(plan(x=x.numpy()), expected, rtol=1e-5, atol=1e-4)
 
 
