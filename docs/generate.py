@@ -34,8 +34,8 @@ AFTER = (
     ("build", "runtime/plan.py"),
 )
 FOLDERS = (
-    "tools", "frontend", "nn", "tensor", "runtime", "device", "codegen", "optimize", "schedule",
-    "ir", "dtype", "base",
+    "tools", "llm", "frontend", "nn", "tensor", "runtime", "device", "codegen", "optimize",
+    "schedule", "ir", "dtype", "base",
 )  # fmt: skip
 
 

@@ -160,14 +160,15 @@ def save_file(
         return
     if not isinstance(path, (str, os.PathLike)):
         raise DTypeError(f"tensors are saved to a path or an open file, not a {type(path)}")
-    _replace(path, parts)
+    replace_file(path, parts)
 
 
 def _bytes(array: Any) -> Any:
     return memoryview(array.reshape(-1).view(np.uint8)) if array.size else b""
 
 
-def _replace(path: str | os.PathLike[str], parts: list[Any]) -> None:
+def replace_file(path: str | os.PathLike[str], parts: list[Any]) -> None:
+    """Write a file beside its name and put it there once it is whole."""
     folder = os.path.dirname(os.path.abspath(path))
     temporary = os.path.join(folder, f".{secrets.token_hex(8)}.tmp")
     # The permissions of any new file: those of the process, unlike what tempfile gives.

@@ -1,0 +1,1 @@
+"""Language models: files, tokenizers, decoders and generation."""

@@ -1,0 +1,252 @@
+"""The decoder: token numbers at positions in, logits out; keys and values are kept.
+
+One definition covers all architectures: options are in `DecoderConfig`, and what a model has or
+has not (biases, norms of queries, an output matrix of its own) follows from its weights. Weights
+go by the names of GGUF files. Every weight must be used and of the right shape, or the model is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import svod
+from svod import nn
+from svod.llm.config import DecoderConfig
+from svod.llm.errors import ModelFileError
+from svod.llm.rotary import angle_tables, turned
+from svod.tensor.tensor import Tensor
+
+FAR = -1e30  # a score of what is not seen
+
+
+class Decoder(nn.Module):
+    """A decoder with a cache of `capacity` positions."""
+
+    def __init__(self, config: DecoderConfig, weights: Mapping[str, Tensor], capacity: int) -> None:
+        super().__init__()
+        self.config, self.capacity = config, capacity
+        self.names = _checked(config, weights)
+        for name, value in weights.items():
+            self.register_buffer(_attribute(name), value, persistent=False)
+        if config.rotation == "none" and self.shape("position_embd.weight")[0] < capacity:
+            raise ModelFileError(f"a cache of {capacity} is longer than the learned positions")
+        self._add_tables(weights)
+        shape = (config.kv_heads, capacity, config.head_size)
+        for layer in range(config.layers):
+            self.register_buffer(f"keys_{layer}", svod.zeros(shape), persistent=False)
+            self.register_buffer(f"values_{layer}", svod.zeros(shape), persistent=False)
+
+    def _add_tables(self, weights: Mapping[str, Tensor]) -> None:
+        config = self.config
+        if config.rotation == "none":
+            return
+        factors = weights["rope_freqs.weight"].numpy() if "rope_freqs.weight" in weights else None
+        for kind in ("global", "local"):
+            tables = angle_tables(config, self.capacity, kind == "local", factors)
+            for part, table in zip(("cosines", "sines"), tables, strict=True):
+                value = Tensor(np.ascontiguousarray(table, np.float32))
+                self.register_buffer(f"{kind}_{part}", value, persistent=False)
+
+    def weight(self, name: str) -> Tensor:
+        """A weight by its name."""
+        value: Tensor = getattr(self, _attribute(name))
+        return value
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a weight."""
+        return tuple(self.weight(name).shape)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.shape("token_embd.weight")[0]
+
+    def forward(self, tokens: Tensor, positions: Tensor, start: Any, last: Any) -> Tensor:
+        """Logits after the token `last` of a chunk whose first position is `start`."""
+        x = self.hidden(tokens, positions, start)
+        return self.logits(x[last : last + 1])
+
+    def hidden(self, tokens: Tensor, positions: Tensor, start: Any) -> Tensor:
+        """What the last layer gives for each token of a chunk."""
+        x = self.weight("token_embd.weight")[tokens]
+        if self.config.embedding_scale != 1.0:
+            x = x * self.config.embedding_scale
+        if self.config.rotation == "none":
+            x = x + self.weight("position_embd.weight")[positions]
+        for layer in range(self.config.layers):
+            x = x + self._attention(
+                layer, self._norm(x, f"blk.{layer}.attn_norm"), positions, start
+            )
+            x = x + self._network(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores of the next token."""
+        x = self._norm(x, "output_norm")
+        head = "output.weight" if "output.weight" in self.names else "token_embd.weight"
+        return _capped(x @ self.weight(head).transpose(0, 1), self.config.logit_cap)
+
+    def _linear(self, x: Tensor, name: str) -> Tensor:
+        y = x @ self.weight(f"{name}.weight").transpose(0, 1)
+        return y + self.weight(f"{name}.bias") if f"{name}.bias" in self.names else y
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        weight = self.weight(f"{name}.weight")
+        if self.config.norm == "layer":
+            bias = self.weight(f"{name}.bias")
+            return x.layer_norm((x.shape[-1],), weight, bias, self.config.epsilon)
+        return x * ((x * x).mean(-1, keepdim=True) + self.config.epsilon).rsqrt() * weight
+
+    def _projections(self, layer: int, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        config, block = self.config, f"blk.{layer}."
+        queries, others = config.heads * config.head_size, config.kv_heads * config.head_size
+        if f"{block}attn_qkv.weight" in self.names:
+            all_three = self._linear(x, f"{block}attn_qkv")
+            q, k = all_three[:, :queries], all_three[:, queries : queries + others]
+            v = all_three[:, queries + others :]
+        else:
+            q, k, v = (self._linear(x, f"{block}attn_{part}") for part in "qkv")
+        count = x.shape[0]
+        q = q.reshape(count, config.heads, config.head_size)
+        k, v = (y.reshape(count, config.kv_heads, config.head_size) for y in (k, v))
+        if f"{block}attn_q_norm.weight" in self.names:
+            q, k = self._norm(q, f"{block}attn_q_norm"), self._norm(k, f"{block}attn_k_norm")
+        return q, k, v
+
+    def _attention(self, layer: int, x: Tensor, positions: Tensor, start: Any) -> Tensor:
+        config, count = self.config, x.shape[0]
+        q, k, v = self._projections(layer, x)
+        if config.rotation != "none":
+            kind = "local" if config.has_window(layer) else "global"
+            cosines, sines = (
+                getattr(self, f"{kind}_{part}")[positions].unsqueeze(1)
+                for part in ("cosines", "sines")
+            )
+            q, k = turned(q, cosines, sines, config), turned(k, cosines, sines, config)
+        keys, values = self._kept(layer, k, v, start)
+        group = config.heads // config.kv_heads
+        q = q.transpose(0, 1).reshape(config.kv_heads, group * count, config.head_size)
+        scale = config.attention_scale or config.head_size**-0.5
+        scores = _capped((q @ keys.transpose(1, 2)) * scale, config.score_cap)
+        scores = scores.reshape(config.kv_heads, group, count, keys.shape[1])
+        places = svod.arange(self.capacity, dtype=svod.int32)[: start + count].unsqueeze(0)
+        seen = places <= positions.unsqueeze(1)
+        if config.has_window(layer):
+            seen = seen & (places > positions.unsqueeze(1) - config.window)
+        shares = svod.where(seen, scores, FAR).softmax(3)
+        shares = shares.reshape(config.kv_heads, group * count, keys.shape[1])
+        mixed = (shares @ values).reshape(config.heads, count, config.head_size)
+        mixed = mixed.transpose(0, 1).reshape(count, config.heads * config.head_size)
+        return self._after(self._linear(mixed, f"blk.{layer}.attn_output"), layer, "attention")
+
+    def _kept(self, layer: int, k: Tensor, v: Tensor, start: Any) -> tuple[Tensor, Tensor]:
+        """Keys and values of all tokens so far, with these at their places."""
+        keys, values = getattr(self, f"keys_{layer}"), getattr(self, f"values_{layer}")
+        end = start + k.shape[0]
+        keys[:, start:end].assign(k.transpose(0, 1)).realize()
+        values[:, start:end].assign(v.transpose(0, 1)).realize()
+        return keys[:, :end], values[:, :end]
+
+    def _network(self, layer: int, x: Tensor) -> Tensor:
+        block = f"blk.{layer}."
+        up = self._linear(x, f"{block}ffn_up")
+        if self.config.is_gated and f"{block}ffn_gate.weight" in self.names:
+            y = self._activated(self._linear(x, f"{block}ffn_gate")) * up
+        elif self.config.is_gated:  # both in one matrix, the gate first
+            half = up.shape[1] // 2
+            y = self._activated(up[:, :half]) * up[:, half:]
+        else:
+            y = self._activated(up)
+        return self._after(self._linear(y, f"{block}ffn_down"), layer, "ffw")
+
+    def _activated(self, x: Tensor) -> Tensor:
+        return x.silu() if self.config.activation == "silu" else x.gelu("tanh")
+
+    def _after(self, x: Tensor, layer: int, part: str) -> Tensor:
+        name = f"blk.{layer}.post_{part}_norm"
+        return self._norm(x, name) if f"{name}.weight" in self.names else x
+
+
+def _capped(x: Tensor, cap: float) -> Tensor:
+    return (x / cap).tanh() * cap if cap else x
+
+
+def _attribute(name: str) -> str:
+    return "w_" + name.replace(".", "_")
+
+
+def _checked(config: DecoderConfig, weights: Mapping[str, Tensor]) -> frozenset[str]:
+    """The names of the weights: all that are needed, none unknown, each of its shape."""
+    shapes = expected_shapes(config, weights)
+    needed = {name for name, (_, is_needed) in shapes.items() if is_needed}
+    if missing := sorted(needed - weights.keys()):
+        raise ModelFileError(f"weights of the model are missing: {missing[:6]}")
+    if unknown := sorted(weights.keys() - shapes.keys()):
+        raise ModelFileError(f"the model has weights that are not known: {unknown[:6]}")
+    for name, value in weights.items():
+        if tuple(value.shape) != shapes[name][0]:
+            raise ModelFileError(
+                f"{name} has the shape {tuple(value.shape)}, not {shapes[name][0]}"
+            )
+    return frozenset(weights)
+
+
+def expected_shapes(
+    config: DecoderConfig, weights: Mapping[str, Any]
+) -> dict[str, tuple[tuple[int, ...], bool]]:
+    """The shape of every weight a model may have, and whether it must be there."""
+    vocabulary = _axis(weights, "token_embd.weight", 0)
+    network = _axis(weights, "blk.0.ffn_down.weight", 1)
+    width, head = config.width, config.head_size
+    queries, others = config.heads * head, config.kv_heads * head
+    found: dict[str, tuple[tuple[int, ...], bool]] = {
+        "token_embd.weight": ((vocabulary, width), True),
+        "output.weight": ((vocabulary, width), False),
+        "rope_freqs.weight": ((config.rotated // 2,), False),
+    }
+    is_layer_norm = config.norm == "layer"
+
+    def norm(name: str, size: int, is_needed: bool) -> None:
+        found[f"{name}.weight"] = ((size,), is_needed)
+        if is_layer_norm:
+            found[f"{name}.bias"] = ((size,), is_needed)
+
+    def linear(name: str, rows: int, columns: int, is_needed: bool = True) -> None:
+        found[f"{name}.weight"] = ((rows, columns), is_needed)
+        found[f"{name}.bias"] = ((rows,), False)
+
+    norm("output_norm", width, True)
+    if config.rotation == "none":
+        found["position_embd.weight"] = (
+            (_axis(weights, "position_embd.weight", 0), width), True
+        )  # fmt: skip
+    for layer in range(config.layers):
+        block = f"blk.{layer}."
+        for name in ("attn_norm", "ffn_norm"):
+            norm(block + name, width, True)
+        for name in ("post_attention_norm", "post_ffw_norm"):
+            norm(block + name, width, config.architecture.startswith("gemma"))
+        for name in ("attn_q_norm", "attn_k_norm"):
+            norm(block + name, head, config.architecture in ("qwen3", "gemma3"))
+        is_joint = f"{block}attn_qkv.weight" in weights
+        if is_joint:
+            linear(block + "attn_qkv", queries + 2 * others, width)
+        else:
+            for part, rows in (("q", queries), ("k", others), ("v", others)):
+                linear(f"{block}attn_{part}", rows, width)
+        linear(block + "attn_output", width, queries)
+        has_gate = f"{block}ffn_gate.weight" in weights
+        if has_gate and config.is_gated:
+            linear(block + "ffn_gate", network, width)
+        linear(block + "ffn_up", network * (1 + (config.is_gated and not has_gate)), width)
+        linear(block + "ffn_down", width, network)
+    return found
+
+
+def _axis(weights: Mapping[str, Any], name: str, axis: int) -> int:
+    if name not in weights or len(weights[name].shape) != 2:
+        raise ModelFileError(f"the weight {name} is missing or no matrix")
+    return int(weights[name].shape[axis])

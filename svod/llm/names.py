@@ -1,0 +1,62 @@
+"""Weights of model folders under the names of GGUF files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from svod.llm.config import DecoderConfig
+from svod.llm.errors import ModelFileError
+from svod.tensor.tensor import Tensor
+
+_WHOLE = {
+    "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
+    "transformer.wte": "token_embd", "transformer.wpe": "position_embd",
+    "transformer.ln_f": "output_norm",
+}  # fmt: skip
+_PARTS = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "mlp.gate_up_proj": "ffn_up",
+    "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output", "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down",
+}  # fmt: skip
+_GEMMA_PARTS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+}  # fmt: skip
+_LAYER = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)\.(.+)\.(weight|bias)")
+
+
+def named_as_gguf(
+    state: Mapping[str, Any], config: DecoderConfig, is_tied: bool
+) -> dict[str, Tensor]:
+    """Weights by GGUF's names; norms of Gemma count from one, matrices of GPT-2 are turned."""
+    found: dict[str, Tensor] = {}
+    for name, value in state.items():
+        if name == "lm_head.weight" and is_tied:
+            continue
+        if re.search(r"\.(attn\.bias|attn\.masked_bias|rotary_emb\.inv_freq)$", name):
+            continue  # buffers, not weights
+        target, tensor = _target(name, config), value
+        if config.architecture.startswith("gemma") and "norm" in target:
+            tensor = tensor + 1.0
+        if config.architecture == "gpt2" and target.startswith("blk.") and len(value.shape) == 2:
+            tensor = tensor.transpose(0, 1)
+        found[target] = tensor.float().contiguous()
+    return found
+
+
+def _target(name: str, config: DecoderConfig) -> str:
+    stem, _, end = name.rpartition(".")
+    if stem in _WHOLE:
+        return f"{_WHOLE[stem]}.{end}"
+    parts = {**_PARTS, **(_GEMMA_PARTS if config.architecture.startswith("gemma") else {})}
+    match = _LAYER.fullmatch(name)
+    if match is None or match[2] not in parts:
+        raise ModelFileError(f"the weight {name!r:.80} is not known")
+    return f"blk.{match[1]}.{parts[match[2]]}.{match[3]}"
