@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,5 +48,3 @@ def placement(*tensors: Tensor) -> Report:
         dims = (None,) * tensor.ndim if placed is None else placed.dims
         results.append((tensor.shape, Placement(dims)))
     return Report(found.mesh, tuple(results), tuple(found.collectives))
-
-

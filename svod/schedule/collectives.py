@@ -138,9 +138,7 @@ class Carrier:
             now[dim] = None
         return steps
 
-    def _moved(
-        self, value: Value, kind: str, axis: str, old: int, new: int, nbytes: int
-    ) -> Value:
+    def _moved(self, value: Value, kind: str, axis: str, old: int, new: int, nbytes: int) -> Value:
         dims, partial = list(value.placement.dims), value.placement.partial
         if kind in (ALL_REDUCE, REDUCE_SCATTER):
             partial = tuple([p for p in partial if p[0] != axis])

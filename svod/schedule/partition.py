@@ -15,7 +15,7 @@ from svod.base.errors import UnsupportedError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.args import BufferRef
+from svod.ir.args import BufferRef, IndexCheck
 from svod.ir.node import UOp, const, make, toposort
 from svod.ir.placement import Dims, Mesh, Placed, Placement, is_mesh, mesh_of
 from svod.schedule.collectives import Carrier, Collective, Value, local_shape, narrowed, reshaped
@@ -177,7 +177,10 @@ def _weight(value: Value) -> int:
 
 
 def _elementwise(at: Partition, node: UOp) -> Value:
-    count = 1 if node.op == O.BITCAST else len(node.src)  # marks have more, for gradients
+    is_view = node.op == O.BITCAST
+    if is_view and node.dtype is node.src[0].dtype and type(node.arg) is not IndexCheck:
+        return at.source(node, 0)  # a mark for gradients
+    count = 1 if is_view else len(node.src)  # checks have more
     sources = [at.source(node, i) for i in range(count)]
     shaped = [s for s in sources if s.shape]
     if not shaped:
@@ -412,10 +415,7 @@ def _host_memory(node: UOp) -> UOp:
 
 def _is_elsewhere(node: UOp) -> bool:
     """Whether a value is on another device than the host's processor."""
-    for n in node.toposort():
-        if n.op == O.DEVICE and n.arg != "CPU":
-            return True
-    return False
+    return any(n.op == O.DEVICE and n.arg != "CPU" for n in node.toposort())
 
 
 def _the_mesh(order: Sequence[UOp]) -> Mesh:

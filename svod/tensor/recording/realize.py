@@ -28,8 +28,8 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.capabilities import Capabilities
-from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.node import UOp, elements, make, serial
+from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
@@ -91,8 +91,10 @@ def _parts(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Place]]:
     """What this process computes of tensors on a mesh, and how the results are held."""
     found = Partition([_on_device(t, t.device) for t in tensors])
     name = found.mesh.name
-    kept = [Held(name, p) if is_mesh(t._device) else None
-            for t, p in zip(tensors, found.placed, strict=True)]
+    kept = [
+        Held(name, p) if is_mesh(t._device) else None
+        for t, p in zip(tensors, found.placed, strict=True)
+    ]
     return [wrap(root, "CPU") for root in found.roots], kept
 
 
@@ -211,9 +213,7 @@ def schedule_of(
     return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
 
 
-def wire(
-    pending: Sequence[Tensor], plan: ExecutionPlan, places: Sequence[Place] = ()
-) -> list[UOp]:
+def wire(pending: Sequence[Tensor], plan: ExecutionPlan, places: Sequence[Place] = ()) -> list[UOp]:
     """Point the tensors, and every live tensor built on them, at the plan's outputs.
 
     Outputs belong to tensors by position; tensors past the last output stay as they are. Returns
