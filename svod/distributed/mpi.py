@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -26,6 +28,7 @@ from svod.runtime.custom import register_custom_function
 from svod.schedule.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 
 LINE_BYTES = 256  # of what ranks tell each other before a collective
+OPENING, REASON = 1, 2  # tags of these lines, and of those that say why a rank gives up
 LOOKS = 256  # at a transfer between two looks at the clock and the processes
 _FOLDS = {
     O.ADD: np.add, O.MUL: np.multiply, O.MAX: np.maximum, O.MIN: np.minimum,
@@ -53,6 +56,10 @@ class World:
         self.processes: list[tuple[str, int]] = self.comm.allgather(own)
         self._groups: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
         atexit.register(self._leave)
+        # Launchers tell of a rank that ended by this signal, which would end this one unheard.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def _leave(self) -> None:
         """After a failure the library would wait for ranks that never come."""
@@ -79,19 +86,17 @@ class World:
 
     def meet(self, group: Any, ranks: tuple[int, ...], line: str) -> None:
         """Tell the ranks of a group what comes, and hear the same from all of them."""
-        said = np.zeros(LINE_BYTES, np.uint8)
-        text = line.encode()[:LINE_BYTES]
-        said[: len(text)] = np.frombuffer(text, np.uint8)
+        said = _line_of(line)
         heard = np.zeros((len(ranks), LINE_BYTES), np.uint8)
         own = ranks.index(self.rank)
         others = [i for i in range(len(ranks)) if i != own]
-        sent = [group.Isend(said, dest=i, tag=1) for i in others]
-        got = {i: group.Irecv(heard[i], source=i, tag=1) for i in others}
+        sent = [group.Isend(said, dest=i, tag=OPENING) for i in others]
+        got = {i: group.Irecv(heard[i], source=i, tag=OPENING) for i in others}
         start = time.monotonic()
         for i in others:
             self._wait(got[i], start, [ranks[i]], line)
             if not np.array_equal(heard[i], said):
-                other = heard[i].tobytes().rstrip(b"\0").decode(errors="replace")
+                other = _text_of(heard[i])
                 self._fail(f"rank {ranks[i]} is at [{other}], rank {self.rank} at [{line}]")
         for request, i in zip(sent, others, strict=True):
             self._wait(request, start, [ranks[i]], line)
@@ -107,6 +112,8 @@ class World:
             os.sched_yield()
             if looks % LOOKS:
                 continue
+            if self.comm.Iprobe(tag=REASON):
+                self._fail("another rank gave up")
             for rank in ranks:
                 if self._is_gone(rank):
                     self._fail(f"rank {rank} ended before [{line}] was done")
@@ -126,8 +133,28 @@ class World:
             return True
 
     def _fail(self, what: str) -> None:
+        """Raise an error that says why, or why the rank gave up that told so first."""
         self.is_broken = True
+        if self.comm.Iprobe(tag=REASON):
+            told = np.zeros(LINE_BYTES, np.uint8)
+            self.comm.Recv(told, tag=REASON)
+            what = _text_of(told)
+        reason = _line_of(what)
+        for rank in range(self.size):
+            if rank != self.rank and not self._is_gone(rank):
+                self.comm.Isend(reason, dest=rank, tag=REASON)
         raise ExecutionError(f"rank {self.rank} of {self.size} gives up: {what}")
+
+
+def _line_of(text: str) -> Array:
+    line = np.zeros(LINE_BYTES, np.uint8)
+    words = text.encode()[:LINE_BYTES]
+    line[: len(words)] = np.frombuffer(words, np.uint8)
+    return line
+
+
+def _text_of(line: Array) -> str:
+    return line.tobytes().rstrip(b"\0").decode(errors="replace")
 
 
 @cache
