@@ -60,6 +60,7 @@ _LAZY = {
     "nn": ("svod.nn", ""),
     "optim": ("svod.optim", ""),
     "data": ("svod.data", ""),
+    "distributed": ("svod.distributed", ""),
     "distributions": ("svod.distributions", ""),
     "utils": ("svod.utils", ""),
     "torch": ("svod.frontend.torch", ""),

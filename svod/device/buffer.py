@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from svod.base.errors import DeviceError, DTypeError, ShapeError
 from svod.base.locks import OUTER, held_lock
-from svod.device.names import DISK_PREFIX, HOST_KINDS, base_key, canonical
+from svod.device.names import DISK_PREFIX, HOST_KINDS, base_key, canonical, memory_device
 from svod.dtype.convert import from_numpy, to_numpy
 from svod.dtype.types import DType
 
@@ -51,7 +51,7 @@ class Storage:
         self._is_ready = False
         self._allocator = allocator
         self.id = next(_storage_ids)
-        self.device = canonical(device)
+        self.device = memory_device(canonical(device))
         self.nbytes = nbytes
         self.address = 0
         self.owner: object = None  # what keeps memory alive that the allocator does not own

@@ -24,6 +24,14 @@ def _cpu_toolchain() -> Toolchain:
     return toolchain()
 
 
+def _make_mesh(name: str) -> Device:
+    from svod.device.cpu.allocator import HostAllocator
+    from svod.ir.placement import mesh_of
+
+    mesh_of(name)  # an error where there is none
+    return Device(name, HostAllocator("CPU"), _cpu_toolchain)
+
+
 def _make_disk(name: str) -> Device:
     from svod.device.disk import DiskAllocator
 
@@ -54,5 +62,6 @@ def register_builtin_devices() -> None:
     register_device("CPU", _make_cpu)
     register_device("CUDA", _make_cuda)
     register_device("DISK", _make_disk, keep=False)
+    register_device("MESH", _make_mesh)
     register_device("NULL", _make_null)
     register_device("REF", _make_ref)

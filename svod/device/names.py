@@ -51,6 +51,11 @@ def device_number(name: str) -> int:
     return int(canonical(name).partition(":")[2] or 0)
 
 
+def memory_device(name: str) -> str:
+    """Whose memory a device uses: a mesh holds the parts of its ranks in memory of the host."""
+    return "CPU" if name.startswith("MESH:") else name
+
+
 def can_use(device: str, memory: str) -> bool:
     """Whether kernels of a device may be given memory of another; the host sees mapped files."""
     if device == memory:

@@ -57,7 +57,7 @@ def device_kinds() -> list[str]:
 def usable_devices() -> list[str]:
     """The devices that compute here, by name: every GPU, and the CPU first.
 
-    DISK holds memory only, and NULL runs nothing.
+    DISK holds memory only, a MESH is several devices, and NULL runs nothing.
     """
     found = []
     for kind in sorted(device_kinds(), key=lambda kind: (kind != "CPU", kind)):
@@ -65,7 +65,7 @@ def usable_devices() -> list[str]:
             from svod.device.cuda.driver import device_count
 
             found += [canonical(f"CUDA:{number}") for number in range(device_count())]
-        elif kind not in ("DISK", "NULL"):
+        elif kind not in ("DISK", "MESH", "NULL"):
             found.append(kind)
     return found
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 from itertools import count
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from svod.ir.placement import Placed
 
 
 class AxisKind(IntEnum):
@@ -24,13 +27,15 @@ class AxisKind(IntEnum):
 class BufferRef:
     """Identity of a buffer and the owner of its memory: when the node goes, the memory goes."""
 
-    __slots__ = ("__weakref__", "alike", "buffer", "id", "size")
+    __slots__ = ("__weakref__", "alike", "buffer", "id", "local", "placed", "size")
     _ids = count(1)
 
     def __init__(self, size: int, buffer: object = None) -> None:
         self.id = next(BufferRef._ids)
         self.size = size  # elements
         self.buffer = buffer  # a device Buffer once there is one
+        self.placed: Placed | None = None  # how memory of a mesh holds the value
+        self.local: BufferRef | None = None  # the same memory as the host counts its elements
         self.alike: object = None  # those that show the same memory until one of them is written
 
     def __repr__(self) -> str:

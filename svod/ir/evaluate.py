@@ -307,7 +307,7 @@ def _operands(node: UOp, leaves: Mapping[UOp, npt.ArrayLike]) -> tuple[UOp, ...]
     return node.src
 
 
-_FIRST_SOURCE: Final = frozenset({O.CONTIGUOUS, O.COPY, O.AFTER})
+_FIRST_SOURCE: Final = frozenset({O.CONTIGUOUS, O.COPY, O.SHARD, O.AFTER})
 _SECOND_SOURCE: Final = frozenset({O.BIND, O.ASSIGN})
 
 

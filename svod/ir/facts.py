@@ -108,6 +108,7 @@ def _shape_of(node: UOp) -> tuple[int, ...]:
         O.BITCAST,
         O.CONTIGUOUS,
         O.COPY,
+        O.SHARD,
         O.ASSIGN,
         O.FLIP,
         O.AFTER,

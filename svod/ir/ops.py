@@ -35,6 +35,7 @@ REDUCE_AXIS: Final = 16  # arg ReduceArg(op, axes); reduced axes stay with size 
 CUSTOM_FUNCTION: Final = 17  # arg CustomArg(kind, attrs, ...)
 MSELECT: Final = 18  # src: (stack). arg int: which shard
 MSTACK: Final = 19  # src: shards
+SHARD: Final = 110  # src: (x). arg Placement: x, split over the mesh it is on as the placement says
 IOTA: Final = 37  # arg int n: 0, 1, .. n-1 as a tensor of shape (n,)
 GATHER: Final = 38  # src: (x, *indices). indices share a shape I and address the leading axes of
 #   x: out[I.., rest..] = x[i0[I], .., rest..]; an index outside its axis reads 0

@@ -23,7 +23,8 @@ from svod.dtype.convert import dtype_of
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp
+from svod.ir.node import UOp, make
+from svod.ir.placement import Mesh, Placement
 from svod.tensor.core import history, tracing
 from svod.tensor.core.public_functions import guard_class
 from svod.tensor.core.tensor_core import (
@@ -333,6 +334,18 @@ class Tensor(
         if found._device is None and device_below(found.uop) is None:
             return wrap(found.uop, where)
         return wrap(B.copy(found.uop, where), where)
+
+    def shard(self, mesh: Mesh, spec: Sequence[str | None] = ()) -> Tensor:
+        """On a mesh, with its axes split over the mesh axes that ``spec`` names.
+
+        Axes without a name are whole on every rank, and so are those that ``spec`` leaves out.
+        """
+        dims = (*spec, *[None] * (self.ndim - len(spec)))
+        mesh.check(dims, self.shape)
+        if self.dtype.is_complex:
+            raise DTypeError("complex tensors cannot be sharded: give view_as_real(x)")
+        node = self.to(mesh.name).uop
+        return wrap(make(O.SHARD, node.dtype, (node,), Placement(dims)), mesh.name)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """On another device."""

@@ -52,6 +52,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.cache import add_arguments
 
             add_arguments(verb)
+        if name == "launch":
+            from svod.tools.launching import add_arguments
+
+            add_arguments(verb)
         if name == "tune":
             from svod.tools.tune import add_arguments
 
@@ -73,6 +77,12 @@ def _doctor(options: argparse.Namespace) -> Report:
     from svod.tools.doctor import doctor
 
     return doctor()
+
+
+def _launch(options: argparse.Namespace) -> Report:
+    from svod.tools.launching import launch
+
+    return launch(options)
 
 
 def _cache(options: argparse.Namespace) -> Report:
@@ -139,6 +149,7 @@ VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("env", _env, "Show every SVOD_* variable: value, default, meaning."),
     ("explain", _explain, "Show the kernels that a model or a plan is made of."),
     ("inspect", _inspect, "Show what a model or a plan takes, gives and needs."),
+    ("launch", _launch, "Run a program in several processes that share tensors over a mesh."),
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
     ("run", _run, "Run a model or a plan once."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),

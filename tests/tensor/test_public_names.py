@@ -11,9 +11,9 @@ import svod
 from svod import nn
 
 MODULES = (
-    "autograd cuda data distributions errors fft func linalg masked nn nn.functional nn.init "
-    "nn.utils nn.utils.rnn optim optim.lr_scheduler signal signal.windows special testing utils "
-    "utils.data"
+    "autograd cuda data distributed distributions errors fft func linalg masked nn "
+    "nn.functional nn.init nn.utils nn.utils.rnn optim optim.lr_scheduler signal signal.windows "
+    "special testing utils utils.data"
 )
 
 

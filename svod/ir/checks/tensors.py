@@ -295,6 +295,7 @@ TENSOR: Final[Table] = {
     O.BUFFER: (1, 2, _buffer),
     O.BUFFER_VIEW: (1, 1, _buffer_view),
     O.COPY: (2, 2, _copy),
+    O.SHARD: (1, 1, keeps_dtype),
     O.UNIQUE: (0, 0, _number),
     O.LUNIQUE: (0, 0, _number),
     O.ASSIGN: (2, 2, _assign),

@@ -219,6 +219,7 @@ def twin_of(node: UOp, has_history: bool = True) -> UOp:
     base = whole_of(node)
     group = base.arg.alike or Alike(base.arg)
     twin = make(O.BUFFER, base.dtype, base.src, BufferRef(base.arg.size, base.arg.buffer))
+    twin.arg.placed = base.arg.placed
     twin.arg.alike = group
     group.members.add(twin.arg)
     if has_history:

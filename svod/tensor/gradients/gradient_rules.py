@@ -346,5 +346,6 @@ RULES: dict[int, Rule] = {
     O.SCATTER: _scattered,
     O.CONTIGUOUS: lambda node, g, i: g,
     O.COPY: _copied,
+    O.SHARD: lambda node, g, i: g,  # where the gradient goes is decided by who uses it
     O.ASSIGN: lambda node, g, i: g,
 }

@@ -22,6 +22,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.capabilities import capabilities_of
 from svod.ir.node import UOp, is_symbolic, make
+from svod.ir.placement import is_mesh
 from svod.tensor.core import tracing
 from svod.tensor.core.history import is_leaf, is_mark, share_history
 from svod.tensor.core.tensor_core import (
@@ -257,6 +258,8 @@ class Host(Core):
             tracing.refuse_traced((self,))
         if 0 in self.shape:
             return np.empty(self.shape, to_numpy(self.dtype))
+        if is_mesh(self._device):
+            return self.to("CPU").numpy()
         found = host_array(self.uop)
         if found is None:
             self.realize()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import (
     BatchOutputMismatch,
@@ -19,6 +19,7 @@ from svod.base.errors import (
     ConfigError,
     EmptySchedule,
     ShapeError,
+    UnsupportedError,
 )
 from svod.base.knobs import knobs
 from svod.device.buffer import Buffer
@@ -28,6 +29,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp, elements, make, serial
+from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
@@ -40,6 +42,7 @@ from svod.runtime.plan import ExecutionPlan
 from svod.runtime.ports import Shape
 from svod.runtime.prepare import PortNames, prepare_plan
 from svod.schedule.normalize import Normalization, normalization
+from svod.schedule.partition import Partition, on_mesh
 from svod.schedule.preschedule import PreSchedule, restored
 from svod.schedule.schedule import pre_schedule, schedules
 from svod.schedule.sizes import check_ranges
@@ -70,7 +73,11 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     if not tracing.state.depth:
         pending = [t for t in with_writes(pending) if 0 not in t.uop.shape]
     watch = _watch("realize", pending)
-    plan, found = _plan(pending, config, context)
+    places: Sequence[Place] = ()
+    wanted: Sequence[Tensor] = pending
+    if has_meshes() and on_mesh([t.uop for t in pending]):
+        wanted, places = _parts(pending)
+    plan, found = _plan(wanted, config, context)
     if watch is None:
         plan.execute()
     else:
@@ -78,7 +85,28 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         watch.execute(plan)
     if plan.num_outputs() < len(pending):
         raise BatchOutputMismatch(len(pending), plan.num_outputs())
-    note_buffers([*found.buffers, *wire(pending, plan)])
+    note_buffers([*found.buffers, *wire(pending, plan, places)])
+
+
+def _parts(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Place]]:
+    """What this process computes of tensors on a mesh, and how the results are held."""
+    found = Partition([_on_device(t, t.device) for t in tensors])
+    name = found.mesh.name
+    kept = [
+        Held(name, p) if is_mesh(t._device) else None
+        for t, p in zip(tensors, found.placed, strict=True)
+    ]
+    return [wrap(root, "CPU") for root in found.roots], kept
+
+
+class Held(NamedTuple):
+    """The mesh that a result is on, and how its memory holds it: None where it is whole."""
+
+    mesh: str
+    placed: Placed | None
+
+
+Place = Held | None
 
 
 def _realize_pairs(tensors: Sequence[Tensor], config: Any) -> None:
@@ -186,7 +214,7 @@ def schedule_of(
     return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
 
 
-def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
+def wire(pending: Sequence[Tensor], plan: ExecutionPlan, places: Sequence[Place] = ()) -> list[UOp]:
     """Point the tensors, and every live tensor built on them, at the plan's outputs.
 
     Outputs belong to tensors by position; tensors past the last output stay as they are. Returns
@@ -194,23 +222,27 @@ def wire(pending: Sequence[Tensor], plan: ExecutionPlan) -> list[UOp]:
     """
     mapping: dict[UOp, UOp] = {}
     owners: dict[UOp, Tensor] = {}
-    bases: dict[int, UOp] = {}
-    for tensor, buffer in zip(pending, plan.output_buffers(), strict=False):
+    bases: dict[tuple[int, Place], UOp] = {}
+    held = list(places) or [None] * len(pending)
+    for tensor, buffer, place in zip(pending, plan.output_buffers(), held, strict=False):
         old = tensor.uop
         if old.op == O.ASSIGN:
             mapping[old] = _assigned(old)
             continue
         if not buffer.size:
             continue  # it has its memory
-        if elements(old.shape) != buffer.size:
+        where = buffer.device if place is None else place.mesh
+        is_split = place is not None and place.placed is not None
+        if elements(old.shape) != buffer.size and not is_split:
             raise ShapeError(f"an output of {buffer.size} elements is no tensor of {old.shape}")
-        tensor._device = buffer.device
-        if old in mapping and tensor_registry.device_below(mapping[old]) == buffer.device:
+        tensor._device = where
+        if old in mapping and tensor_registry.device_below(mapping[old]) == where:
             continue  # made alike
-        base = bases.get(buffer.id)
+        base = bases.get((buffer.id, place))
         if base is None:
-            base = B.new_buffer(buffer.size, buffer.dtype, buffer.device, buffer)
-            bases[buffer.id] = base
+            base = B.new_buffer(elements(old.shape), buffer.dtype, where, buffer)
+            base.arg.placed = None if place is None else place.placed
+            bases[buffer.id, place] = base
         else:  # values that differ only in their gradients are computed once
             base = tensor_registry.twin_of(base, has_history=False)
         new = B.view_as(base, old.shape)
@@ -340,6 +372,8 @@ def _make_plan(
 ) -> tuple[ExecutionPlan, Normalization]:
     default = pending[0].device
     roots: Sequence[UOp] = [_on_device(t, default) for t in pending if 0 not in t.uop.shape]
+    if has_meshes() and on_mesh(roots):
+        raise UnsupportedError("plans and recorded functions over a mesh: use realize()", "MESH")
     folded: list[Buffer] = []
     if live is not None:
         roots, folded = _folded(roots, live, config)
