@@ -22,7 +22,7 @@ from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
-from svod.runtime.facts import NO_FACTS, PlanFacts
+from svod.runtime.plan_facts import NO_FACTS, PlanFacts
 from svod.runtime.flat import FlatPlan, flatten
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher

@@ -33,7 +33,7 @@ from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
-from svod.runtime.facts import PlanFacts
+from svod.runtime.plan_facts import PlanFacts
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.index_checks import check_before_writing
 from svod.runtime.instantiate import instantiate

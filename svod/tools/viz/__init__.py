@@ -1,7 +1,7 @@
 """Looking at plans: `plan_data` says all a plan knows as one JSON object, `report` writes it as a
 page that needs nothing else, `view` serves it on the loopback address."""
 
-from svod.tools.viz.data import plan_data
+from svod.tools.viz.plan_json import plan_data
 from svod.tools.viz.report import report_html, write_report
 from svod.tools.viz.server import Viewer, view
 

@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any
 
 from svod.runtime.plan import ExecutionPlan
-from svod.tools.viz.data import Progress, plan_data
+from svod.tools.viz.plan_json import Progress, plan_data
 
 SCRIPTS = ("base", "views")
 ALONE = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
