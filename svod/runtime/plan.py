@@ -22,7 +22,6 @@ from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
-from svod.runtime.plan_facts import NO_FACTS, PlanFacts
 from svod.runtime.flat import FlatPlan, flatten
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher
@@ -32,6 +31,7 @@ from svod.runtime.ops import (
     PreparedKernel,
     PreparedOp,
 )
+from svod.runtime.plan_facts import NO_FACTS, PlanFacts
 from svod.runtime.ports import Port, PortSpec, unknown_port, written_places
 from svod.runtime.profile import KernelProfile, ProfileTable, Roofline, profile_table
 from svod.runtime.variables import Bindings, PlanVariables

@@ -33,12 +33,12 @@ from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.config import PrepareConfig
-from svod.runtime.plan_facts import PlanFacts
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.index_checks import check_before_writing
 from svod.runtime.instantiate import instantiate
 from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
+from svod.runtime.plan_facts import PlanFacts
 from svod.runtime.ports import Shape
 from svod.runtime.prepare import PortNames, prepare_plan
 from svod.schedule.normalize import Normalization, normalization

@@ -23,8 +23,8 @@ from svod.runtime.ops import (
 )
 from svod.runtime.plan import ExecutionPlan
 from svod.schedule.reasons import RULES, Reason
-from svod.tools.viz.kernel_json import body_nodes, body_order, kernel_details
 from svod.tools.viz.buffer_lives import buffers, read_of, written_of
+from svod.tools.viz.kernel_json import body_nodes, body_order, kernel_details
 from svod.tools.viz.timeline import measured, timeline, times_by_op
 
 FORMAT = 1  # of the object

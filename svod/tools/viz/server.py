@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from svod.runtime.ops import CompiledKernel, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
-from svod.tools.viz.plan_json import plan_data
 from svod.tools.viz.kernel_json import kernel_details
+from svod.tools.viz.plan_json import plan_data
 from svod.tools.viz.report import page_html
 
 HOST = "127.0.0.1"
