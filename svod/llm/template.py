@@ -44,8 +44,10 @@ class ChatTemplate:
             f"{name}_token": "" if number is None else tokenizer.tokens[number]
             for name, number in (("bos", tokenizer.bos), ("eos", tokenizer.eos))
         }
-        self._control = tuple(tokenizer.control)
-        names = sorted(self._control, key=len, reverse=True)
+        names = sorted(tokenizer.control, key=len, reverse=True)
+        if names and len(names[-1]) < 2:
+            raise ModelFileError(f"the control token {names[-1]!r} cannot be told from text")
+        self._taken = frozenset("".join(names))
         self._pattern = re.compile("|".join(map(re.escape, names))) if names else None
 
     def rendered(
@@ -54,7 +56,10 @@ class ChatTemplate:
         """The text of a prompt, and the mark that is in it where users wrote control tokens."""
         _check(messages)
         used = set(json.dumps([messages, options], ensure_ascii=False, default=str))
-        mark = next(chr(n) for n in _MARKS if chr(n) not in used)
+        used |= self._taken
+        mark = next((chr(n) for n in _MARKS if chr(n) not in used), None)
+        if mark is None:
+            raise RequestError("the messages use every character for private use")
         given = {"add_generation_prompt": True, "tools": None, **self._names}
         given |= {name: self._marked(value, mark) for name, value in options.items()}
         marked = [
@@ -70,12 +75,15 @@ class ChatTemplate:
 
     def _marked(self, value: Any, mark: str) -> Any:
         if isinstance(value, str) and self._pattern is not None:
-            # Names may overlap, so each is broken after its first character until none is left.
-            while found := self._pattern.search(value):
-                value = value[: found.start() + 1] + mark + value[found.start() + 1 :]
-            return value
+            # Names may overlap: each is broken after its first character, and the next may begin
+            # right there.
+            parts, place = [], 0
+            while found := self._pattern.search(value, place):
+                parts += [value[place : found.start() + 1], mark]
+                place = found.start() + 1
+            return "".join([*parts, value[place:]])
         if isinstance(value, Mapping):
-            return {key: self._marked(item, mark) for key, item in value.items()}
+            return {self._marked(k, mark): self._marked(v, mark) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
             return [self._marked(item, mark) for item in value]
         return value

@@ -103,6 +103,15 @@ def test_a_user_cannot_write_control_tokens(model: Any) -> None:
     assert model.tokenizer.decode(tokens) == "a<|end|>b"
 
 
+def test_a_control_token_of_one_character_makes_no_chat(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="templates are Jinja")
+    changes = {"tokenizer.ggml.tokens": ["x", *TOKENS[1:]]}
+    with pytest.raises(ModelFileError, match="cannot be told from text"):
+        svod.llm.load(small_model(tmp_path / "m.gguf", **changes)).chat_tokens(
+            [{"role": "user", "content": "x"}]
+        )
+
+
 def test_what_cannot_be_served_is_a_request_error(model: Any) -> None:
     with pytest.raises(RequestError, match="context of 64"):
         model.generate("x" * 70)
