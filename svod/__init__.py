@@ -65,6 +65,7 @@ _LAZY = {
     "utils": ("svod.utils", ""),
     "torch": ("svod.frontend.torch", ""),
     "hub": ("svod.frontend.hub", ""),
+    "llm": ("svod.llm", ""),
     "save": ("svod.nn.checkpoint", "save"),
     "load": ("svod.nn.checkpoint", "load"),
     "tensor": ("svod.tensor", ""),

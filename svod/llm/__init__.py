@@ -1,1 +1,16 @@
 """Language models: files, tokenizers, decoders and generation."""
+
+from svod.llm.engine import Sampling
+from svod.llm.errors import ModelFileError, RequestError, UnknownArchitecture
+from svod.llm.load import load
+from svod.llm.model import LanguageModel, Piece
+
+__all__ = [
+    "LanguageModel",
+    "ModelFileError",
+    "Piece",
+    "RequestError",
+    "Sampling",
+    "UnknownArchitecture",
+    "load",
+]

@@ -117,8 +117,16 @@ def config_of_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
         "window": int(keys.number("attention.sliding_window", 0)),
         "score_cap": keys.number("attn_logit_softcapping", 0.0),
         "logit_cap": keys.number("final_logit_softcapping", 0.0),
+        "attention_scale": keys.number("attention.scale", 0.0),
     }  # fmt: skip
+    if not values["attention_scale"] and layers == _WIDE_GEMMA.get(name):
+        values["attention_scale"] = (width // heads) ** -0.5
     return _config(values)
+
+
+# Files of Gemma do not hold the scale of scores: those of this many layers, which are of the 27B
+# models, count it from the width, as the programs that make them say; all others from the head.
+_WIDE_GEMMA = {"gemma2": 46, "gemma3": 62}
 
 
 def _config(values: dict[str, Any]) -> DecoderConfig:

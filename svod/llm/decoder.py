@@ -180,6 +180,8 @@ def _attribute(name: str) -> str:
 
 def _checked(config: DecoderConfig, weights: Mapping[str, Tensor]) -> frozenset[str]:
     """The names of the weights: all that are needed, none unknown, each of its shape."""
+    if config.layers > len(weights):
+        raise ModelFileError(f"{config.layers} layers cannot be made of {len(weights)} weights")
     shapes = expected_shapes(config, weights)
     needed = {name for name, (_, is_needed) in shapes.items() if is_needed}
     if missing := sorted(needed - weights.keys()):

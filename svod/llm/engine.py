@@ -53,7 +53,7 @@ class Step:
 
 
 class Engine:
-    """A decoder with its plans; one request at a time."""
+    """A decoder with its plans; one step of one request at a time."""
 
     def __init__(self, decoder: Decoder, chunk: int = CHUNK) -> None:
         if decoder.capacity <= chunk:
@@ -91,16 +91,19 @@ class Engine:
     ) -> Iterator[Step]:
         """Tokens that follow a prompt, until the limit, the end of the cache, or the caller's."""
         sampling = sampling or Sampling()
-        tokens = self._checked(prompt)
+        tokens = self.checked(prompt)
         random = np.random.default_rng(sampling.seed)
-        with self._lock:
-            for _ in range(min(limit, self.context - len(tokens))):
-                self.last_logits = self._logits(tokens)
-                step = sampled(self.last_logits, tokens, sampling, random)
-                tokens.append(step.token)
-                yield step
+        for _ in range(min(limit, self.context - len(tokens))):
+            # Held for a step only: another request may run between two, and costs this one the
+            # keys and values that it writes over.
+            with self._lock:
+                self.last_logits = logits = self._logits(tokens)
+            step = sampled(logits, tokens, sampling, random)
+            tokens.append(step.token)
+            yield step
 
-    def _checked(self, prompt: Sequence[int]) -> list[int]:
+    def checked(self, prompt: Sequence[int]) -> list[int]:
+        """The prompt as a list, or what is wrong with it."""
         tokens = [int(token) for token in prompt]
         if not tokens or not all(0 <= t < self.decoder.vocabulary for t in tokens):
             raise RequestError("a prompt is at least one token, each of the vocabulary")

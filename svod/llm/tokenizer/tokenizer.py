@@ -33,22 +33,24 @@ class Tokenizer:
     ends: frozenset[int] = frozenset()  # tokens that end a turn
     content_of_added: Callable[[str], bytes] = str.encode
 
-    def encode(self, text: str, control: bool = False, special: bool = True) -> list[int]:
+    def encode(
+        self, text: str, control: bool = False, special: bool = True, mark: str = ""
+    ) -> list[int]:
         """The tokens of a text, with the ones that begin and end a text where the model has them.
 
         With `control`, names of control tokens in the text become these; with `special` False
-        nothing is added around it.
+        nothing is added around it. A `mark` inside a name keeps it text, and is dropped.
         """
         if not isinstance(text, str):
             raise RequestError(f"a text is tokenised, not a {type(text).__name__}")
-        found = self._encoded(text, control)
+        found = self._encoded(text, control, mark)
         if special and self.adds_bos and self.bos is not None and found[:1] != [self.bos]:
             found.insert(0, self.bos)
         if special and self.adds_eos and self.eos is not None:
             found.append(self.eos)
         return found
 
-    def _encoded(self, text: str, control: bool) -> list[int]:
+    def _encoded(self, text: str, control: bool, mark: str) -> list[int]:
         names = {**self.added, **self.control} if control else self.added
         found: list[int] = []
         is_first = True
@@ -56,7 +58,8 @@ class Tokenizer:
             if part in names:
                 found.append(names[part])
             else:
-                for word in self.words(part, is_first):
+                plain = part.replace(mark, "") if mark else part
+                for word in self.words(plain, is_first):
                     found += self.model.encode(word)
             is_first = False
         return found

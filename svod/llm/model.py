@@ -1,0 +1,159 @@
+"""A language model: text or messages in, text out, piece by piece.
+
+Texts come in whole characters, and end before a stop string even where it is spread over several
+tokens: what may be the beginning of one waits until it is known not to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from svod.llm.config import DecoderConfig
+from svod.llm.engine import Engine, Sampling
+from svod.llm.errors import RequestError
+from svod.llm.template import ChatTemplate
+from svod.llm.tokenizer import Stream, Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one token adds; `finish` says why the last piece is the last: "stop" or "length"."""
+
+    text: str
+    token: int
+    logprob: float
+    finish: str | None = None
+
+
+class LanguageModel:
+    """A decoder with its tokenizer and chat template."""
+
+    def __init__(
+        self, name: str, config: DecoderConfig, tokenizer: Tokenizer, engine: Engine,
+        template: str | None,
+    ) -> None:  # fmt: skip
+        self.name, self.config, self.tokenizer, self.engine = name, config, tokenizer, engine
+        self.template = template
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a prompt and its answer."""
+        return self.engine.context
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+    ) -> Iterator[str]:
+        """The text that follows a prompt, as it comes."""
+        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        return _texts(self.pieces(tokens, sampling, max_tokens, stop))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        **options: Any,
+    ) -> Iterator[str]:
+        """The answer to messages (`{"role": "user", "content": "..."}`), as it comes; other
+        options are names that the chat template may use."""
+        tokens = self.chat_tokens(messages, **options)
+        return _texts(self.pieces(tokens, sampling, max_tokens, stop))
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
+        """The prompt that the chat template makes of messages."""
+        text, mark = self._template.rendered(messages, options)
+        return self.tokenizer.encode(text, control=True, mark=mark)
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        if self.template is None:
+            raise RequestError(f"{self.name} has no chat template: use generate()")
+        return ChatTemplate(self.template, self.tokenizer)
+
+    def pieces(
+        self,
+        tokens: Sequence[int],
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+    ) -> Iterator[Piece]:
+        """What follows tokens, with its numbers; the arguments are checked at once."""
+        tokens = self.engine.checked(tokens)
+        limit = self.context - len(tokens)
+        if max_tokens is not None:
+            if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
+                raise RequestError(f"max_tokens is {max_tokens!r:.40}, not a positive number")
+            limit = min(limit, max_tokens)
+        return self._pieces(tokens, sampling or Sampling(), limit, Stops(stop))
+
+    def _pieces(
+        self, tokens: list[int], sampling: Sampling, limit: int, stops: Stops
+    ) -> Iterator[Piece]:
+        stream = Stream(self.tokenizer)
+        for count, step in enumerate(self.engine.generate(tokens, sampling, limit), 1):
+            if step.token in self.tokenizer.ends:
+                yield Piece(stops.finish(stream.finish()), step.token, step.logprob, "stop")
+                return
+            is_known = step.token < len(self.tokenizer.tokens)  # weights may have spare rows
+            text = stops.add(stream.add(step.token) if is_known else "")
+            finish = "stop" if stops.is_met else "length" if count == limit else None
+            if finish == "length":
+                text += stops.finish(stream.finish())
+            yield Piece(text, step.token, step.logprob, finish)
+            if finish is not None:
+                return
+
+
+class Stops:
+    """Text held back while it may be the beginning of a stop string."""
+
+    def __init__(self, stop: str | Sequence[str]) -> None:
+        self.strings = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(s, str) and s for s in self.strings):
+            raise RequestError("stop strings are texts of at least one character")
+        self.is_met = False
+        self._held = ""
+
+    def add(self, text: str) -> str:
+        """What can be shown now."""
+        if self.is_met:
+            return ""
+        self._held += text
+        places = [p for s in self.strings if (p := self._held.find(s)) >= 0]
+        if places:
+            self.is_met = True
+            shown, self._held = self._held[: min(places)], ""
+            return shown
+        kept = max((_overlap(self._held, s) for s in self.strings), default=0)
+        shown = self._held[: len(self._held) - kept]
+        self._held = self._held[len(shown) :]
+        return shown
+
+    def finish(self, text: str) -> str:
+        """The rest, when nothing follows."""
+        shown = self.add(text)
+        if not self.is_met:
+            shown, self._held = shown + self._held, ""
+        return shown
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of a text begin a stop string."""
+    for count in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:count]):
+            return count
+    return 0
+
+
+def _texts(pieces: Iterator[Piece]) -> Iterator[str]:
+    return (piece.text for piece in pieces if piece.text)
