@@ -327,6 +327,8 @@ class Importer:
         arguments = []
         for position, value in enumerate(given):
             wanted = found.inputs[position] if position < len(found.inputs) else found.rest
+            if value is None and wanted != "value" and position < found.required:
+                raise OnnxError(f"{describe(view.proto)}: input {position} is missing")
             if value is None or wanted == "value":
                 arguments.append(value)
             elif wanted == "host":

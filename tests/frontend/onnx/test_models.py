@@ -296,6 +296,12 @@ def test_mistakes_of_operators_are_not_taken_for_sizes(monkeypatch: pytest.Monke
         svod.onnx.load(mlp())(random(2, 8))
 
 
+def test_an_input_that_an_operator_needs_is_not_left_out() -> None:
+    data = model([helper.make_node("Unique", [""], ["y"])], {"x": [1]}, ["y"], {})
+    with pytest.raises(svod.onnx.OnnxError, match="Unique 'y': input 0 is missing"):
+        svod.onnx.load(data)(random(1))
+
+
 def test_an_image_of_any_size() -> None:
     w = random(5, 3, 3, 3)
     nodes = [

@@ -7,6 +7,7 @@ batches and lengths beside torch, and prints a line for each.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 import warnings
@@ -33,10 +34,17 @@ _LIBRARIES: list[Any] = []  # definitions go when their library does
 
 
 def _torch() -> Any:
-    """torch, with the operators that torchvision defines in C where those are missing."""
+    """torch, with the operators that torchvision defines in C where those are missing.
+
+    What is compiled is loaded first: a name that is defined twice ends the process.
+    """
     import torch
 
     if not _LIBRARIES:
+        found = find_spec("torchvision")
+        for place in (found.submodule_search_locations or ()) if found is not None else ():
+            with contextlib.suppress(OSError):  # it was made for another torch
+                torch.ops.load_library(str(Path(place) / "_C.so"))
         _LIBRARIES.append(torch.library.Library("torchvision", "FRAGMENT"))
         boxes = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
         for name in ("nms", "qnms"):
