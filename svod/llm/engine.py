@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
 import svod
+from svod.base.locks import reset_lock
 from svod.llm.decoder import Decoder
 from svod.llm.errors import RequestError
 from svod.tensor.tensor import Tensor
@@ -61,7 +61,7 @@ class Engine:
         self.decoder, self.chunk = decoder, chunk
         self.last_logits: Array = np.zeros(0, np.float32)
         self._tokens: list[int] = []  # whose keys and values are in the cache
-        self._lock = Lock()
+        self._lock = reset_lock()
         self._start = svod.Variable("start", 0, decoder.capacity - chunk)
         self._single = svod.Variable("place", 0, decoder.capacity - 1)
         self._last = svod.Variable("last", 0, chunk - 1)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from svod.ir.node import UOp
-from svod.schedule.reasons import CallFacts, Reason
+
+if TYPE_CHECKING:  # a loaded plan runs without the scheduler
+    from svod.schedule.reasons import CallFacts, Reason
 
 Origin: TypeAlias = tuple[str, int, str]  # file, line, and the path of the module ("" for none)
 

@@ -192,13 +192,13 @@ def test_a_schedule_is_made_once_for_a_structure_and_a_compiler(monkeypatch):
 
     pair = (stock.renderer, OtherCompiler())
     other = Device("CPU", stock.allocator, Toolchain((pair,), stock.runtime))
-    real, made = scheduling.kernel_graph, []
+    real, made = scheduling._cut_into_calls, []
 
     def counted(*given):
         made.append(given)
         return real(*given)
 
-    monkeypatch.setattr(scheduling, "kernel_graph", counted)
+    monkeypatch.setattr(scheduling, "_cut_into_calls", counted)
     scheduling.clear_schedule_cache()
 
     def total(config=None):

@@ -293,6 +293,28 @@ def float_node(x: UOp) -> UOp:
     return x if x.dtype.kind in "fc" else B.cast(x, dt.float32)
 
 
+_STORED = frozenset({O.BUFFER, O.BUFFER_VIEW, O.CONTIGUOUS, O.COPY, O.ASSIGN, O.AFTER, O.SCATTER})
+
+
+def computed_once(x: UOp) -> UOp:
+    """``x``, stored where it is made of a sum of floats.
+
+    The order of a sum is a matter of its kernel. What is compared for equality with something made
+    of it, as an extreme is, must be the same to the last bit, so both read one stored value.
+    """
+    seen, waiting = {x}, [x]
+    while waiting:
+        node = waiting.pop()
+        if node.op in _STORED:
+            continue
+        if node.op == O.REDUCE_AXIS and node.arg.op == O.ADD and node.dtype.is_float:
+            return B.contiguous(x)
+        new = [s for s in node.src if s not in seen]
+        seen.update(new)
+        waiting.extend(new)
+    return x
+
+
 def accumulator(dtype: DType) -> DType:
     """Where sums of this dtype are kept: 16-bit and narrower floats in float32."""
     return dt.float32 if dtype.kind == "f" and dtype.bits < 32 else dtype

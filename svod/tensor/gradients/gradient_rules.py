@@ -13,7 +13,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, const
-from svod.tensor.core.tensor_core import accumulator
+from svod.tensor.core.tensor_core import accumulator, computed_once
 
 # -- small pieces ------------------------------------------------------------------------------
 
@@ -252,7 +252,8 @@ def _reduced(node: UOp, g: UOp, i: int) -> UOp:
         return wide
     if op == O.MUL:
         return product(wide, _product_of_others(node, x, axes))
-    best = B.binary(O.EQ, x, B.expand(node, x.shape))
+    x = computed_once(x)
+    best = B.binary(O.EQ, x, B.expand(B.reduce(x, op, axes), x.shape))
     one, zero = _number(1.0, x), _number(0.0, x)
     count = summed(B.where(best, B.broadcast_to(one, x.shape), zero), axes)
     return B.where(best, B.expand(_div(g, count), x.shape), zero)

@@ -26,6 +26,7 @@ from svod.tensor.core.tensor_core import (
     accumulator,
     axes_of,
     axis_of,
+    computed_once,
     float_node,
     size_node,
     wrap,
@@ -66,6 +67,7 @@ def extreme_position(x: UOp, op: int, axis: int, keepdim: bool) -> UOp:
     size = shape[axis]
     if size == 0:
         raise AxisError(f"argmax and argmin of axis {axis} of {shape}: it has no elements")
+    x = computed_once(x)
     best = B.expand(B.reduce(x, op, (axis,)), shape)
     found = B.binary(O.EQ, x, best)
     if x.dtype.kind == "f":

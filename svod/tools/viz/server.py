@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from svod.base.locks import reset_lock
 from svod.runtime.ops import CompiledKernel, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.tools.viz.kernel_json import kernel_details
@@ -51,7 +52,7 @@ class Viewer:
         }
         self._first = [_first_calls(one) for one in self._plans]
         self._details: dict[tuple[int, int], bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = reset_lock()
         self.token = secrets.token_urlsafe(24)
         self._title = title
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
