@@ -24,7 +24,7 @@ from svod.optimize.contraction import (
     choose_contraction,
     find_contraction,
     joined_columns,
-    packed_width,
+    panel_width,
 )
 from svod.optimize.graph import extent, stride
 from svod.optimize.images import Image, find_image
@@ -60,7 +60,7 @@ def choose_across(sink: UOp, machine: Machine) -> list[Opt]:
         return []
     joined = joined_columns(sink.src[0], turned)
     width = machine.lanes(max(4, turned.columns.dtype.itemsize))
-    tile = _panel_width(turned, joined)
+    tile = panel_width(turned, joined)
     if not tile or tile % width or tile // width not in VECTORS:
         return []
     image = _image(turned)
@@ -156,15 +156,6 @@ def _band(image: Image, machine: Machine) -> int:
 def _is_plain(operand: UOp) -> bool:
     """Whether an operand is only read, all of it."""
     return operand.op == O.LOAD and len(operand.src[0].src) == 2
-
-
-def _panel_width(found: Contraction, joined: list[UOp]) -> int:
-    """Columns of the panels that the column operand lies in; 0 for none."""
-    if len(joined) == 1:
-        return packed_width(found.columns, joined[0])
-    steps = [stride(found.columns.src[0], r) for r in joined]
-    size = extent(joined[-1])
-    return size if steps == [found.sizes.k * size, 1] else 0
 
 
 def _best_tile(found: Contraction, vectors: tuple[int, ...], machine: Machine) -> Tile:

@@ -18,7 +18,7 @@ from svod.ir.args import AxisKind, LocalArg, RangeArg
 from svod.ir.node import UOp, make
 from svod.ir.symbolic import TRUE, ZERO, add, and_, ge, idiv, lt, mod, mul, num, sub, terms_of
 from svod.optimize.depth import depth_refusal
-from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset
+from svod.optimize.dots import PARTS, find_dot, group, guarded, is_offset, narrow
 from svod.optimize.graph import elements_of, extent, replace_all, stride
 from svod.optimize.lane_steps import MAX_STEP
 from svod.optimize.machine import Machine
@@ -131,7 +131,7 @@ def plan_contraction(sink: UOp, machine: Machine) -> list[Opt] | str:
     width = machine.lanes(itemsize)
     joined = joined_columns(sink.src[0], found)
     total = prod(map(extent, joined))
-    packed = packed_width(found.columns, joined[-1]) if len(joined) == 1 else 0
+    packed = panel_width(found, joined)
     if packed % width or packed > MAX_VECTORS * width:
         packed = 0
     cut = None if packed else _choose_depth(sink, found, total, machine)
@@ -206,7 +206,11 @@ def choose_dot(found: Contraction, machine: Machine) -> Opt | None:
     def fill(r: UOp) -> float:
         return extent(r) / (-(-extent(r) // parts) * parts)
 
-    axis = max(found.k, key=lambda r: (fill(r), extent(r)))
+    def is_word(r: UOp) -> bool:
+        """Whether the steps of an axis lie in memory as one word, as packing leaves them."""
+        return extent(r) == parts and _lies_along(narrow(found.columns), r)
+
+    axis = max(found.k, key=lambda r: (fill(r), is_word(r), extent(r)))
     return Opt("DOT", axis.arg.id, parts) if fill(axis) > 0.5 else None
 
 
@@ -248,13 +252,27 @@ def stage_columns(sink: UOp, axis: int, tile: int, block: int, machine: Machine)
     return _panels_outside(sink, found, cut.panel)
 
 
+def panel_width(found: Contraction, joined: list[UOp]) -> int:
+    """Columns of the panels that the column operand lies in; 0 for none."""
+    if len(joined) == 1:
+        return packed_width(found.columns, joined[0])
+    if len(joined) != 2 or found.columns.op != O.LOAD or len(found.columns.src[0].src) == 3:
+        return 0
+    steps = [stride(found.columns.src[0], r) for r in joined]
+    size, parts = extent(joined[-1]), elements_of(found.columns.src[0])
+    return size if steps == [found.sizes.k * size * parts, parts] else 0
+
+
 def packed_width(columns: UOp, last: UOp) -> int:
     """Columns of the panels an operand lies in, in memory of its own order; 0 for none."""
     if columns.op != O.LOAD or len(columns.src[0].src) == 3:
         return 0
     terms, _ = terms_of(columns.src[0].src[1])
+    parts = elements_of(columns.src[0])
     for term, factor in terms.items():
-        if term.op == O.MOD and term.src[0] is last and term.src[1].op == O.CONST and factor == 1:
+        if factor != parts or term.op != O.MOD:
+            continue
+        if term.src[0] is last and term.src[1].op == O.CONST:
             return term.src[1].arg  # type: ignore[no-any-return]
     return 0
 
@@ -464,10 +482,11 @@ class _Columns:
         memory, place = operand.src[0].src[:2]
         wanted = add(mul(idiv(self.start, self.tile), _size(depth) * self.tile), self.position)
         wanted = add(wanted, mul(_flat(depth, {}), self.tile))
+        parts = elements_of(operand.src[0])
         is_whole = memory.op == O.PARAM and prod(memory.arg.shape) >= (
-            -(-self.total // self.tile) * self.tile * _size(depth)
+            -(-self.total // self.tile) * self.tile * _size(depth) * parts
         )
-        return is_whole and terms_of(place) == terms_of(wanted)
+        return is_whole and terms_of(place) == terms_of(mul(wanted, parts))
 
     def read_in_place(self, sink: UOp) -> UOp:
         """Every column of a panel can be read: what is past the end is only not stored."""

@@ -18,7 +18,7 @@ from svod.dtype.types import DType
 from svod.ir import ops as O
 from svod.ir.args import RangeArg
 from svod.ir.node import UOp, const, make
-from svod.ir.symbolic import TRUE, add, and_, lt, mul, num, sub
+from svod.ir.symbolic import TRUE, ZERO, add, and_, lt, mul, num, sub
 from svod.optimize.graph import extent, replace_all
 from svod.optimize.machine import Machine
 
@@ -42,7 +42,7 @@ def find_dot(product: UOp, total: DType, rows: UOp, machine: Machine) -> Dot | N
     """The instruction for a sum of products; None where there is none, or it is not wanted."""
     if product.op != O.MUL:
         return None
-    first, second = map(_narrow, product.src)
+    first, second = map(narrow, product.src)
     kinds = (first.dtype, second.dtype)
     if kinds == (dt.bfloat16, dt.bfloat16):
         wanted = total is dt.float32 and knobs.bf16_dot and "bf16" in machine.dots
@@ -67,7 +67,7 @@ def _as_int16(value: UOp) -> UOp:
     return value if value.dtype is dt.int16 else make(O.CAST, dt.int16, (value,))
 
 
-def _narrow(value: UOp) -> UOp:
+def narrow(value: UOp) -> UOp:
     """The operand before it was widened without loss."""
     while value.op == O.CAST and _keeps_value(value.src[0].dtype, value.dtype):
         value = value.src[0]
@@ -94,9 +94,12 @@ def group(sink: UOp, reduction: UOp, rows: UOp, axis: int, machine: Machine) -> 
     steps = make(
         O.RANGE, dt.index, (num(-(-extent(depth) // parts)),), RangeArg(axis, depth.arg.kind)
     )
+    if extent(depth) == parts and len(reduction.src) > 2:
+        steps = ZERO  # one word: the axis is gone
     words = [_word(x, depth, steps, parts) for x in found.operands]
     place = 0 if product.src[0] is rows else 1
     ranges = [steps if r is depth else r for r in reduction.src[1:]]
+    ranges = [r for r in ranges if r is not ZERO]
     if found.flips:
         words[place] = make(O.XOR, dt.uint32, (words[place], const(SIGN_BITS, dt.uint32)))
     total = _sum(found, words, ranges)

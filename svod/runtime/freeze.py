@@ -18,6 +18,7 @@ from svod.codegen.targets.cpu import plain_loops
 from svod.device.buffer import Buffer
 from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
+from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, ParamArg, RangeArg
@@ -26,7 +27,7 @@ from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp, is_symbolic, largest, make, substitute
 from svod.ir.symbolic import TRUE, num
 from svod.optimize.machine import Machine
-from svod.optimize.panels import panel_columns, reads_panels
+from svod.optimize.panels import Panels, panel_columns, reads_panels
 from svod.runtime.caches import optimizer_machine
 from svod.runtime.config import PrepareConfig, Strategy
 from svod.runtime.effects import effect_of
@@ -213,11 +214,11 @@ def find_packing(item: ScheduleItem, slots: Collection[int]) -> Packing | None:
     machine = optimizer_machine(device_of(item.buffers))
     if not isinstance(machine, Machine):
         return None  # panels are what the tiles of a CPU read
-    for columns, tile in panel_columns(plain_loops(body, machine), machine):
-        operand = _operand(body, columns) if columns in slots else None
-        if operand is None or _reads_apart(body, operand.node, columns):
+    for panels in panel_columns(plain_loops(body, machine), machine):
+        operand = _operand(body, panels.slot) if panels.slot in slots else None
+        if operand is None or _reads_apart(body, operand.node, panels.slot):
             continue
-        packing = _packing(body, operand, columns, tile)
+        packing = _packing(body, operand, panels)
         if reads_panels(plain_loops(packing.body, machine), machine):
             return packing
     return None
@@ -255,7 +256,10 @@ def _moving_axes(node: UOp, slot: int) -> list[int] | None:
         for axis, n in enumerate(shape)
     ]
     indices = tuple(loops)
-    while node.op in O.MOVEMENT:
+    while node.op in O.MOVEMENT or node.op == O.CAST:
+        if node.op == O.CAST:
+            node = node.src[0]
+            continue
         indices, gate = source_indices(node, indices)
         if gate is not TRUE:
             return None
@@ -280,35 +284,53 @@ def _reads_apart(body: UOp, view: UOp, slot: int) -> bool:
     return False
 
 
-def _packing(body: UOp, operand: _Operand, slot: int, tile: int) -> Packing:
+def _packing(body: UOp, operand: _Operand, wanted: Panels) -> Packing:
     view, shape = operand.node, operand.node.shape
+    slot, tile, parts = wanted.slot, wanted.tile, wanted.parts
     order = (*operand.columns, *operand.depth)
     rest = tuple([a for a in range(len(shape)) if a not in order])
     width = prod([shape[a] for a in operand.columns])
     depth = prod([shape[a] for a in operand.depth])
     panels = -(-width // tile)
-    # The matrix alone, columns first, cut in panels; within a panel the depth comes first.
+    # The matrix alone, columns first, cut in panels; within a panel the depth comes first, but for
+    # the parts of a word.
+    plain, casts = _without_casts(view)
     part = B.shrink(
-        _at_largest(view), tuple([(0, n if a in order else 1) for a, n in enumerate(shape)])
+        _at_largest(plain), tuple([(0, n if a in order else 1) for a, n in enumerate(shape)])
     )
     matrix = B.reshape(B.permute(part, (*rest, *order)), (width, depth))
     padded = B.pad(matrix, ((0, panels * tile - width), (0, 0)))
-    cut = B.permute(B.reshape(padded, (panels, tile, depth)), (0, 2, 1))
+    cut = B.permute(B.reshape(padded, (panels, tile, depth // parts, parts)), (0, 2, 1, 3))
     (source,) = [n for n in view.toposort() if n.op == O.PARAM]
     size = panels * depth * tile
-    target = B.view_as(make(O.PARAM, view.dtype, (), ParamArg(0, (size,))), cut.shape)
+    target = B.view_as(make(O.PARAM, plain.dtype, (), ParamArg(0, (size,))), cut.shape)
     moved = make(O.PARAM, source.dtype, (), source.arg._replace(slot=1))
     (value,) = substitute((cut,), {source: moved})
     pack = make(O.SINK, dt.void, (make(O.STORE, dt.void, (target, value)),))
     # The same view, of packed memory.
     memory = make(O.PARAM, source.dtype, (), ParamArg(slot, (size,)))
-    back = B.permute(B.reshape(memory, (panels, depth, tile)), (0, 2, 1))
+    back = B.reshape(memory, (panels, depth // parts, tile, parts))
+    back = B.permute(back, (0, 2, 1, 3))
     back = B.shrink(B.reshape(back, (panels * tile, depth)), ((0, width), (0, depth)))
     back = B.reshape(back, (*[1] * len(rest), *[shape[a] for a in order]))
     places = (*rest, *order)
     back = B.permute(back, tuple([places.index(a) for a in range(len(shape))]))
-    (packed,) = substitute((body,), {view: B.expand(back, shape)})
+    again = B.expand(back, shape)
+    for dtype in casts:
+        again = make(O.CAST, dtype, (again,))
+    (packed,) = substitute((body,), {view: again})
     return Packing(slot, packed, pack, size)
+
+
+def _without_casts(view: UOp) -> tuple[UOp, list[DType]]:
+    """A view as narrow as memory holds it, and the casts of what it reads, first one first."""
+    if view.op == O.CAST:
+        plain, casts = _without_casts(view.src[0])
+        return plain, [*casts, view.dtype]
+    if view.op not in O.MOVEMENT:
+        return view, []
+    plain, casts = _without_casts(view.src[0])
+    return make(view.op, plain.dtype, (plain,), view.arg), casts
 
 
 def _at_largest(view: UOp) -> UOp:

@@ -14,6 +14,7 @@ from svod.base.errors import ConfigError
 from svod.device.buffer import Buffer
 from svod.dtype import types as dt
 from svod.ir import ops as O
+from svod.runtime.caches import optimizer_machine
 from svod.runtime.freeze import find_packing
 from svod.runtime.instantiate import ScheduleItem
 from svod.runtime.load import load_plan
@@ -298,6 +299,30 @@ def test_a_matrix_that_is_read_in_another_way_too_stays_as_it_is() -> None:
         memory = [Buffer.new("CPU", 256 * 256, dt.float32) for _ in range(3)]
         item = ScheduleItem(body, body, memory, [0, 1, 2])
         assert (find_packing(item, [1, 2]) is not None) is is_packed
+
+
+def integers(dtype: str, *shape: int) -> Array:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(3).integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("sizes", [(128, 256, 192), (9, 40, 1000), (17, 44, 900), (33, 37, 1000)])
+@pytest.mark.parametrize(
+    "kinds", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "int16")]
+)
+def test_narrow_weights_are_packed_in_words(
+    sizes: tuple[int, int, int], kinds: tuple[str, str]
+) -> None:
+    rows, depth, columns = sizes
+    x, w = integers(kinds[0], rows, depth), integers(kinds[1], columns, depth)
+    given, weight = svod.Tensor(x), svod.Tensor(w)
+    result = given.cast("int32") @ weight.T.cast("int32")
+    plan = svod.prepare(result, inputs=[given], freeze=True)
+    wanted = (x.astype(np.int64) @ w.T.astype(np.int64)).astype(np.int32)
+    assert np.array_equal(plan(input0=x), wanted)
+    if "u8s8" in getattr(optimizer_machine("CPU"), "dots", ()) and kinds == ("uint8", "int8"):
+        # words that the depth does not fill are made in every run
+        assert stores_in_scratch(plan) == (depth % 4 != 0)
 
 
 @pytest.mark.timeout(60)
