@@ -8,10 +8,8 @@ is no entry. What a search needs is loaded only where there is one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
-from svod.base.hashing import digest
 from svod.base.knobs import knobs
 from svod.base.log import debug
 from svod.codegen.choice import Chosen, explicit_loops, heuristic_loops
@@ -20,10 +18,10 @@ from svod.ir.node import UOp
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.runtime.config import OptimizerConfig, Strategy
+from svod.runtime.tuning import tuning_identity
 from svod.schedule.sorts import is_sort
 
 if TYPE_CHECKING:
-    from svod.device.cpu.host import Target
     from svod.optimize.beam import BeamConfig
 
 Values = Mapping[UOp, Mapping[str, int]]  # of variables that a schedule fixes, by body
@@ -78,20 +76,6 @@ def tuned_loops(body: UOp, machine: Machine, width: int = 0) -> Chosen | None:
     except OptimizeError as problem:
         debug(1, f"tuned store: the entry of {kernel_name(body)} is not used: {problem}")
         return None
-
-
-def tuning_identity(machine: Machine) -> str:
-    """What measured times depend on besides the kernel."""
-    from svod.device.cpu.host import target
-
-    return _tuning_identity(machine, target())
-
-
-@cache
-def _tuning_identity(machine: Machine, wanted: Target) -> str:
-    from svod.device.cpu.host import cpu_identity
-
-    return digest(cpu_identity(), wanted.identity(), repr(machine))
 
 
 def _without_search(body: UOp, machine: Machine, config: OptimizerConfig) -> Chosen | None:

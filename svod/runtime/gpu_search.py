@@ -35,6 +35,7 @@ from svod.ir.args import VarArg
 from svod.ir.node import UOp
 from svod.optimize.beam import EARLY_STOP, BeamConfig, Drop, say_drop, shrunk_grid
 from svod.optimize.gpu_machine import GpuMachine
+from svod.runtime.assemble import bind_arguments
 from svod.runtime.instantiate import ScheduleItem
 from svod.runtime.search import timing_values
 from svod.runtime.search_pool import Job, WorkerPool
@@ -153,8 +154,6 @@ class GpuSearch:
         return found
 
     def _form(self, variant: GpuMachine, spec: ProgramSpec, ptx: bytes, memory: _Memory) -> _Form:
-        from svod.runtime.prepare import bind_arguments  # it imports the caches that search
-
         program = self.device.runtime(compiled_spec(spec, ptx))
         variables = [VarArg(v.name, v.min, v.max) for v in spec.vars]
         given = timing_values(variables, self.fixed)

@@ -22,7 +22,8 @@ from svod.base.errors import ExecutionError, VariableError
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
-from svod.runtime.flat import FlatPlan, flatten
+from svod.runtime.flat import FlatPlan
+from svod.runtime.flatten import flatten
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher
 from svod.runtime.ops import (

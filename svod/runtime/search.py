@@ -40,13 +40,14 @@ from svod.optimize.beam import (
 )
 from svod.optimize.machine import Machine
 from svod.optimize.tuned import Entry, tuned_store
-from svod.runtime.chosen import tuning_identity
+from svod.runtime.assemble import plan_of_kernels
 from svod.runtime.config import PrepareConfig
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult
 from svod.runtime.native import RecordArray, launcher
 from svod.runtime.ops import CompiledKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.search_pool import Job, WorkerPool
+from svod.runtime.tuning import tuning_identity
 
 MOST_RUNS = 20
 RUN_SECONDS = 0.03  # of timing one candidate, once it has run twice
@@ -222,8 +223,6 @@ class CandidateBench:
             return Drop("")
 
     def _launchable(self, kernel: CompiledKernel) -> Launchable:
-        from svod.runtime.prepare import plan_of_kernels  # it imports the caches that search
-
         values = {CORE_VARIABLE: 0, **self.values}
         dims = resolve_launch_dims(kernel.global_size, kernel.local_size, values)
         grid, factor = shrunk_grid(dims.global_size)

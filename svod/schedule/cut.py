@@ -26,8 +26,9 @@ from svod.schedule.operands import decide_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
 from svod.schedule.prefixes import scanned_values
 from svod.schedule.reasons import CallFacts, Reason
+from svod.schedule.scan import Target, emit_loop
 from svod.schedule.storage import decide_storage
-from svod.schedule.views import Shape
+from svod.schedule.views import Shape, movement_chain
 
 
 @dataclass(slots=True)
@@ -134,9 +135,18 @@ class Cutter:
         self.views: dict[UOp, tuple[list[UOp], UOp]] = {}  # movement and memory of partial values
         self.loops: dict[Loop, list[UOp]] = {}  # the SCAN nodes of each loop
         self.binds: tuple[UOp, ...] = ()  # counters of the loops around
+        self.targets: dict[UOp, Target] = {}  # values of a loop's body that go into slots
         self.numbers = Numbers()
         self.inside: dict[UOp, UOp] = {}  # nodes of the latest body, by what they were
         self.cut = Cut()
+
+    def inside_loop(self, sink: UOp, device: str, bind: UOp, targets: dict[UOp, Target]) -> Cutter:
+        """A cutter of a loop's body: its calls are given the counter, some write into slots."""
+        inner = Cutter(sink, device, self.capable, self.in_place)
+        inner.numbers, inner.cut = self.numbers, Cut(self.cut.calls)
+        inner.binds = (*self.binds, bind)
+        inner.targets = targets
+        return inner
 
     def run(self) -> Cut:
         order = self.order
@@ -211,12 +221,13 @@ class Cutter:
         return CallFacts(reasons.get(node), tuple(kept), tuple(origins))
 
     def emit_calls(self, node: UOp) -> None:
+        if node in self.targets:
+            self._emit_into(node, self.targets[node])
+            return
         if node.op == O.ASSIGN:
             self._emit_assign(node)
             return
         if node.op == O.SCAN:
-            from svod.schedule.scan import emit_loop  # it cuts the body with a Cutter
-
             emit_loop(self, node)
             return
         if node.op == O.CONTIGUOUS and self._is_alias(node.src[0]):
@@ -242,6 +253,15 @@ class Cutter:
             body, arguments = self.body(target, value, node)
             call = self.call(body, buffer, arguments)
         self.place[node] = make(O.AFTER, node.dtype, (buffer, call))
+
+    def _emit_into(self, node: UOp, target: Target) -> None:
+        """A value of a loop's body that goes into a slot of memory."""
+        memory = target.memory
+        view = memory.at(memory.base, target.slot)
+        body, arguments = self.body(view, node.src[0], node)
+        call = self.call(body, target.place, arguments)
+        self.place[node] = make(O.AFTER, node.dtype, (memory.buffer, call))
+        self.views[node] = (movement_chain(view), memory.base)
 
     def _emit_part(self, node: UOp, part: FilePart) -> None:
         """A part of a file that is in one piece is seen where it lies: nothing is copied."""
@@ -270,11 +290,8 @@ class Cutter:
     def _emit_assign(self, node: UOp) -> None:
         target, value = node.src
         base = base_buffer(node)
-        chain = []
-        view = target
-        while view.op in O.MOVEMENT:
-            chain.append(view)
-            view = view.src[0]
+        chain = movement_chain(target)
+        view = chain[-1].src[0] if chain else target
         if any(v.op in (O.EXPAND, O.PAD) for v in chain):
             raise GraphError("cannot assign to an expanded or padded view: elements would overlap")
         parameter = make(

@@ -9,7 +9,7 @@ a carry, which gradients and most outputs are, costs no further store.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
@@ -18,8 +18,11 @@ from svod.ir import ops as O
 from svod.ir.args import AxisKind, BufferArg, ParamArg, RangeArg
 from svod.ir.node import UOp, const, elements, make, variable
 from svod.ir.scan import loop_of, outer_order, outer_sources, replaced
-from svod.schedule.cut import Cut, Cutter
+from svod.schedule.views import movement_chain
 from svod.schedule.work import LEAVES
+
+if TYPE_CHECKING:
+    from svod.schedule.cut import Cutter
 
 
 def emit_loop(outer: Cutter, node: UOp) -> None:
@@ -48,7 +51,7 @@ class _Memory(NamedTuple):
         return _slice(B.reshape(base, (self.slots, *self.shape)), index)
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """Where a value of the body goes."""
 
     memory: _Memory
@@ -71,13 +74,13 @@ class _Opened:
         self.places: dict[UOp, UOp] = {}  # stand-in -> what a call is given
         self.carries = [self._carry(i) for i in range(loop.carries)]
         self.stacks: dict[UOp, _Memory] = {}  # value of the body -> one slot per time
-        self.targets: dict[UOp, _Target] = {}  # stored node of the opened body -> where it goes
+        self.targets: dict[UOp, Target] = {}  # stored node of the opened body -> where it goes
 
     def emit(self) -> None:
         """Cut the body and give every result of the loop its place."""
         sink = self._body()
         bind = make(O.BIND, dt.index, (self.step, self.range))
-        inner = _LoopCutter(self.outer, sink, self.device, bind, self.targets)
+        inner = self.outer.inside_loop(sink, self.device, bind, self.targets)
         inner.place.update(self.places)
         inner.run()
         calls = [inner.place[node].src[1] for node in self.targets]
@@ -124,17 +127,17 @@ class _Opened:
     def _body(self) -> UOp:
         """A SINK of what one step writes; whoever needs a written value reads it there."""
         loop = self.loop
-        wanted: dict[UOp, list[_Target]] = {}
+        wanted: dict[UOp, list[Target]] = {}
         for slot, memory in enumerate(self.carries):
             index = (self.step + 1) % memory.slots
-            target = _Target(memory, index, self.places[memory.stand_in(slot)])
+            target = Target(memory, index, self.places[memory.stand_in(slot)])
             wanted.setdefault(loop.body.src[slot], []).append(target)
         for result in self.results:
             value = result.src[1]
             if not result.arg.is_last and value not in loop.parameters and value not in wanted:
                 memory = self.stacks[value] = self._memory(loop.length, value.shape, value.dtype)
-                wanted[value] = [_Target(memory, self.time, memory.buffer)]
-        goals: dict[UOp, list[_Target]] = {}
+                wanted[value] = [Target(memory, self.time, memory.buffer)]
+        goals: dict[UOp, list[Target]] = {}
         for node, found in zip(
             replaced(tuple(wanted), self._inputs()), wanted.values(), strict=True
         ):
@@ -166,31 +169,7 @@ class _Opened:
             memory = self.stacks[value]
         outer.place[result] = make(O.AFTER, result.dtype, (memory.buffer, *ends))
         if start >= 0:
-            outer.views[result] = (_chain(_part(memory, start, result)), memory.base)
-
-
-class _LoopCutter(Cutter):
-    """Cuts the body of a loop: its calls are given the counter, some write into slots."""
-
-    def __init__(
-        self, outer: Cutter, sink: UOp, device: str, bind: UOp, targets: dict[UOp, _Target]
-    ) -> None:
-        super().__init__(sink, device, outer.capable, outer.in_place)
-        self.numbers, self.cut = outer.numbers, Cut(outer.cut.calls)
-        self.binds = (*outer.binds, bind)
-        self.targets = targets
-
-    def emit_calls(self, node: UOp) -> None:
-        target = self.targets.get(node)
-        if target is None:
-            super().emit_calls(node)
-            return
-        memory = target.memory
-        view = memory.at(memory.base, target.slot)
-        body, arguments = self.body(view, node.src[0], node)
-        call = self.call(body, target.place, arguments)
-        self.place[node] = make(O.AFTER, node.dtype, (memory.buffer, call))
-        self.views[node] = (_chain(view), memory.base)
+            outer.views[result] = (movement_chain(_part(memory, start, result)), memory.base)
 
 
 def _slice(x: UOp, index: UOp | int) -> UOp:
@@ -208,12 +187,3 @@ def _part(memory: _Memory, start: int, result: UOp) -> UOp:
     pairs = ((start, start + result.arg.length), *[(0, n) for n in memory.shape])
     found = B.shrink(slots, pairs)
     return B.flip(found, (0,)) if result.arg.is_reverse else found
-
-
-def _chain(view: UOp) -> list[UOp]:
-    """The movement ops of a view, the last one first."""
-    found = []
-    while view.op in O.MOVEMENT:
-        found.append(view)
-        view = view.src[0]
-    return found

@@ -164,3 +164,12 @@ def is_stack(node: UOp, indices: Indices) -> bool:
     The loop is written out, so that what the elements share is computed once for all of them.
     """
     return indices[node.arg].op == O.RANGE and all(s.shape[node.arg] == 1 for s in node.src)
+
+
+def movement_chain(view: UOp) -> list[UOp]:
+    """The movement ops of a view, the last one first."""
+    found = []
+    while view.op in O.MOVEMENT:
+        found.append(view)
+        view = view.src[0]
+    return found

@@ -70,9 +70,9 @@ def tune_targets(
     from svod.device.cpu.host import host_machine
     from svod.optimize.beam import BeamConfig
     from svod.optimize.tuned import tuned_store
-    from svod.runtime.chosen import tuning_identity
     from svod.runtime.search import search_kernel
     from svod.runtime.search_pool import WorkerPool
+    from svod.runtime.tuning import tuning_identity
 
     machine = host_machine()
     bodies = {body: target for target in targets for body in target_kernels(target)}

@@ -9,22 +9,10 @@ from tests.base.import_graph import cycles, import_graph, rooms
 
 GRAPH = import_graph(Path(svod.__file__).parent)
 
-# Groups that still import each other. Nothing is added here, and what is mended leaves.
-PENDING = {
-    "svod.runtime.caches", "svod.runtime.chosen", "svod.runtime.cuda_graph", "svod.runtime.flat",
-    "svod.runtime.gpu_search", "svod.runtime.prepare", "svod.runtime.search",
-    "svod.schedule.cut", "svod.schedule.scan",
-}  # fmt: skip
-
 
 def test_no_module_imports_one_that_needs_it():
-    new = [group for group in cycles(GRAPH) if not PENDING.issuperset(group)]
-    assert not new, f"these import each other: {new}"
-
-
-def test_modules_that_are_pending_are_still_in_a_cycle():
-    mended = PENDING - {name for group in cycles(GRAPH) for name in group}
-    assert not mended, f"take these out of PENDING: {sorted(mended)}"
+    found = cycles(GRAPH)
+    assert not found, f"these import each other: {found}"
 
 
 def test_subpackages_of_tensor_import_one_way():

@@ -38,8 +38,9 @@ from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.machine import Machine
 from svod.optimize.opts import Opt
 from svod.optimize.tuned import Entry, tuned_store
-from svod.runtime.chosen import known_loops, tuning_identity
+from svod.runtime.chosen import known_loops
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
+from svod.runtime.tuning import tuning_identity
 from svod.tensor.recording.realize import schedule_of
 from svod.tools.explain import explain as show
 from svod.tools.explain import explanation

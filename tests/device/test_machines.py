@@ -20,8 +20,8 @@ from svod.device.cpu.host import architecture, host_machine, machine_of, target,
 from svod.optimize.machine import Machine
 from svod.runtime import portable
 from svod.runtime.caches import clear_kernel_cache, optimizer_machine
-from svod.runtime.chosen import tuning_identity
 from svod.runtime.load import load_plan
+from svod.runtime.tuning import tuning_identity
 
 on_x86 = pytest.mark.skipif(architecture() != "x86_64", reason="about x86-64 processors")
 KINDS = ("avx512", "avx2", "sse4", "generic")

@@ -19,7 +19,8 @@ from svod.device.cpu.host import host_machine
 from svod.optimize.opts import Opt
 from svod.optimize.tuned import Entry, TunedStore, entry_key, opts_from_json, tuned_store
 from svod.runtime.caches import clear_kernel_cache
-from svod.runtime.chosen import tuned_loops, tuning_identity
+from svod.runtime.chosen import tuned_loops
+from svod.runtime.tuning import tuning_identity
 from svod.tools.cli import main
 from svod.tools.tune import target_kernels
 

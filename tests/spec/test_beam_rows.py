@@ -27,7 +27,7 @@ from svod.optimize.graph import renumber
 from svod.optimize.heuristics import optimize
 from svod.optimize.opts import Opt
 from svod.optimize.tuned import tuned_store
-from svod.runtime import prepare, search
+from svod.runtime import assemble, search
 from svod.runtime.caches import clear_kernel_cache
 from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.native import launcher
@@ -198,13 +198,13 @@ def test_one_function_binds_arguments_for_searches_and_launches(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = []
-    real = prepare.bind_arguments
+    real = assemble.bind_arguments
 
     def spy(item: Any, indices: Any, slots: Any) -> Any:
         bound.append(list(slots))
         return real(item, indices, slots)
 
-    monkeypatch.setattr(prepare, "bind_arguments", spy)
+    monkeypatch.setattr(assemble, "bind_arguments", spy)
     a, b = floats(17, 33), floats(33, 65)
     (body,) = bodies(a @ b)
     bench = bench_of(body, pool)

@@ -44,6 +44,7 @@ from svod.runtime import (
     register_custom_function,
     unregister_custom_function,
 )
+from svod.runtime.assemble import bind_arguments, output_positions, resolve_buffer_indices
 from svod.runtime.caches import (
     compiled_kernels,
     is_host_parallel_safe,
@@ -54,12 +55,7 @@ from svod.runtime.config import OptimizerConfig, PrepareConfig, Strategy
 from svod.runtime.effects import effect_of
 from svod.runtime.freeze import find_packing
 from svod.runtime.instantiate import ScheduleItem, ScheduleResult, create_schedule
-from svod.runtime.prepare import (
-    bind_arguments,
-    output_positions,
-    prepare_plan,
-    resolve_buffer_indices,
-)
+from svod.runtime.prepare import prepare_plan
 from svod.runtime.programs import (
     CreateProgramError,
     ProgramStage,

@@ -29,8 +29,8 @@ from svod.frontend.torch.sizes import Sizes, symbols_of
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make, stored_shape
+from svod.runtime.assemble import PortNames
 from svod.runtime.plan import ExecutionPlan
-from svod.runtime.prepare import PortNames
 from svod.tensor.core import tracing
 from svod.tensor.core.tensor_core import wrap
 from svod.tensor.recording.realize import recorded_plan

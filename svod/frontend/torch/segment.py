@@ -28,7 +28,7 @@ from svod.ir import ops as O
 from svod.ir.node import UOp, elements, make
 from svod.ir.scan import outer_order
 from svod.runtime.addresses import AddressedPlan
-from svod.runtime.prepare import PortNames
+from svod.runtime.assemble import PortNames
 from svod.tensor.core import tensor_registry, tracing
 from svod.tensor.core.tensor_core import wrap
 from svod.tensor.random.threefry import Generator, default_generator

@@ -32,6 +32,7 @@ from svod.ir.node import UOp, elements, make, serial
 from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
+from svod.runtime.assemble import PortNames
 from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.index_checks import check_before_writing
@@ -40,7 +41,7 @@ from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.plan_facts import PlanFacts
 from svod.runtime.ports import Shape
-from svod.runtime.prepare import PortNames, prepare_plan
+from svod.runtime.prepare import prepare_plan
 from svod.schedule.normalize import Normalization, normalization
 from svod.schedule.partition import Partition, on_mesh
 from svod.schedule.preschedule import PreSchedule, restored

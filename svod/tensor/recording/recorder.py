@@ -19,7 +19,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements, is_symbolic, make
 from svod.ir.scan import outer_order, outer_sources
-from svod.runtime.prepare import PortNames
+from svod.runtime.assemble import PortNames
 from svod.tensor.core import history, tensor_registry, tracing
 from svod.tensor.core.pytrees import Form, flatten, unflatten
 from svod.tensor.core.tensor_core import Core, tensor_of, wrap
