@@ -1,10 +1,8 @@
-"""Checks of indices in a plan: what a word other than 0 means, and what waits for the checks.
+"""Checks of indices in a plan: what a word other than 0 means.
 
 In: the words that the CHECK functions of a plan are given (`svod.ir.guards`). Out: an
 IndexRangeError with the function, the index and the range. A native run tests the word itself and
-stops there; other runs call the function here. Memory that the plan does not own (weights,
-optimizer state, donated arguments) is written after the checks, so a run that fails leaves it as
-it was, unless the indices themselves are computed from what the same run writes.
+stops there; other runs call the function here.
 """
 
 from __future__ import annotations
@@ -16,8 +14,6 @@ import numpy as np
 from svod.base.errors import IndexRangeError
 from svod.device.buffer import Buffer
 from svod.ir.guards import CheckAttrs, bad_index
-from svod.runtime.effects import is_check
-from svod.runtime.instantiate import ScheduleResult
 
 
 def look_at_indices(
@@ -45,13 +41,3 @@ def out_of_range(what: str, index: int, size: int, takes_negative: bool) -> Inde
     return IndexRangeError(
         f"{what}: {index} is out of range for an axis of size {size}, which takes {allowed}"
     )
-
-
-def check_before_writing(schedule: ScheduleResult) -> None:
-    """Let everything that writes the caller's memory wait for the checks before it."""
-    checks: list[int] = []
-    for place, item in enumerate(schedule.items):
-        if is_check(item.body):
-            checks.append(place)
-        elif checks and any(item.buffer_ids[p] in schedule.given for p in item.written):
-            item.instance_dependencies.extend(checks)

@@ -18,7 +18,7 @@ from svod.device.names import DISK_PREFIX, canonical
 from svod.ir import ops as O
 from svod.ir.args import LocalArg, VarArg
 from svod.ir.node import UOp
-from svod.runtime.effects import effect_of, written_slots
+from svod.runtime.effects import effect_of, is_check, written_slots
 from svod.schedule.loops import KernelInvocation
 from svod.schedule.preschedule import PreSchedule, PreScheduleItem, create_pre_schedule
 
@@ -183,3 +183,17 @@ def _order_repeats(items: Sequence[ScheduleItem]) -> None:
                 readers.setdefault(key, []).append(place)
         if before:
             item.instance_dependencies.extend(sorted(before))
+
+
+def check_before_writing(schedule: ScheduleResult) -> None:
+    """Let everything that writes the caller's memory wait for the checks of indices before it.
+
+    So a run that fails leaves weights, optimizer state and donated arguments as they were, unless
+    the indices themselves are computed from what the same run writes.
+    """
+    checks: list[int] = []
+    for place, item in enumerate(schedule.items):
+        if is_check(item.body):
+            checks.append(place)
+        elif checks and any(item.buffer_ids[p] in schedule.given for p in item.written):
+            item.instance_dependencies.extend(checks)

@@ -8,16 +8,14 @@ is made and used.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from svod.base.errors import CompileError, DeviceError
+from svod.base.errors import CompileError
 from svod.base.hashing import digest
 from svod.base.knobs import codegen_key, knobs
 from svod.base.locks import COMPILER, held_lock
@@ -27,12 +25,11 @@ from svod.codegen.pipeline import bytes_moved, generate, work_of
 from svod.codegen.target import KernelCode
 from svod.codegen.targets.cuda import cuda_target
 from svod.device.cpu.compiler import hold_llvm_at_fork, object_store
-from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context, context
-from svod.device.cuda.maps import MapMemory
-from svod.device.device import Size3, Toolchain
+from svod.device.cuda.driver import context
+from svod.device.cuda.program import CudaModule, CudaProgram, PlainCode
+from svod.device.device import Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
 from svod.ir.capabilities import Capabilities
-from svod.ir.needs import Needs
 from svod.ir.node import UOp
 from svod.optimize.gpu_machine import GpuMachine
 from svod.schedule.rangeify import rangeify
@@ -166,111 +163,6 @@ def compiled_spec(spec: ProgramSpec, ptx: bytes) -> CompiledSpec:
     )  # fmt: skip
 
 
-class CudaModule:
-    """Loaded machine code; it stays loaded as long as somebody holds this."""
-
-    def __init__(self, owner: Context, code: bytes) -> None:
-        self.context = owner
-        self.code = code
-        with span("load"):
-            self.handle = owner.use().load_module(code)
-
-    def function(self, name: str, shared: int) -> int:
-        """A kernel that may be launched with this much shared memory."""
-        driver = self.context.use()
-        found = driver.handle("cuModuleGetFunction", self.handle, name.encode())
-        if shared:
-            driver.call("cuFuncSetAttribute", found, FUNCTION_DYNAMIC_SHARED, shared)
-        return found
-
-
-class CudaProgram:
-    """One kernel that can be launched, in two forms: with wide accesses, and without."""
-
-    __slots__ = (
-        "_body", "_elsewhere", "_module", "_plain", "align", "compiler", "context", "function",
-        "name", "shared", "tensors",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        name: str,
-        module: CudaModule,
-        needs: Needs,
-        body: UOp,
-        renderer: CudaRenderer,
-        compiler: CudaCompiler,
-    ) -> None:
-        self.name = name
-        self.context = module.context
-        self.align, self.shared, self.tensors = needs
-        self.function = module.function(name, self.shared)
-        self.compiler = compiler
-        self._module = module
-        self._body: tuple[UOp, CudaRenderer] = (body, renderer)
-        self._plain: tuple[CudaModule, int] | None = None
-        self._elsewhere: dict[int, CudaProgram] = {}
-
-    def on(self, owner: Context) -> CudaProgram:
-        """The same kernel on another GPU of the same kind."""
-        if owner is self.context:
-            return self
-        found = self._elsewhere.get(owner.number)
-        if found is None:
-            if owner.facts.capability != self.context.facts.capability:
-                raise DeviceError(
-                    f"kernels were compiled for {self.context.facts.name}, but CUDA:{owner.number} "
-                    f"is a {owner.facts.name}: all GPUs of a process must be of one kind"
-                )
-            body, renderer = self._body
-            module = CudaModule(owner, self._module.code)
-            needs = Needs(self.align, self.shared, self.tensors)
-            found = CudaProgram(self.name, module, needs, body, renderer, self.compiler)
-            self._elsewhere[owner.number] = found
-        return found
-
-    def function_for(self, buffers: Sequence[int]) -> int:
-        """The form of the kernel that these addresses allow."""
-        mask = self.align - 1
-        for address in buffers:
-            if address & mask:
-                return self._without_wide_accesses()
-        return self.function
-
-    def _without_wide_accesses(self) -> int:
-        if self._plain is None:
-            body, renderer = self._body
-            code = renderer.code(body)
-            text = code.text(aligned=False)
-            module = CudaModule(self.context, ptx_for(text.source, self.compiler.arch))
-            self._plain = (module, module.function(code.symbol, text.needs.shared))
-        return self._plain[1]
-
-    def __call__(
-        self,
-        buffers: Sequence[int],
-        vals: Sequence[int],
-        global_size: Size3 | None = None,
-        local_size: Size3 | None = None,
-    ) -> None:
-        words = (ctypes.c_uint64 * (len(buffers) + len(vals) + 1))(*buffers, *vals)
-        start = ctypes.addressof(words)
-        count = len(buffers) + len(vals)
-        maps = MapMemory(self.tensors)
-        listed = [*[start + 8 * i for i in range(count)], *maps.places]
-        places = (ctypes.c_void_p * (len(listed) + 1))(*listed)
-        grid, block = global_size or (1, 1, 1), local_size or (1, 1, 1)
-        driver = self.context.use()
-        function = self.function_for(buffers)
-        if self.tensors and function == self.function:
-            maps.show(driver, buffers)
-        code = driver.launch(
-            function, *grid, *block, self.shared, self.context.stream, places, None
-        )
-        if code:
-            raise driver.fault(f"launching {self.name} with grid {grid} and block {block}", code)
-
-
 def toolchain(number: int) -> Toolchain:
     """What makes and loads programs for one GPU."""
     owner = context(number)
@@ -286,8 +178,13 @@ def toolchain(number: int) -> Toolchain:
     compiler = CudaCompiler(architecture(facts.capability))
 
     def load(compiled: CompiledSpec) -> CudaProgram:
+        def without_wide_accesses() -> PlainCode:
+            code = renderer.code(compiled.ast)
+            text = code.text(aligned=False)
+            return PlainCode(ptx_for(text.source, compiler.arch), code.symbol, text.needs.shared)
+
         module = CudaModule(owner, compiled.bytes)
-        return CudaProgram(compiled.name, module, compiled.needs, compiled.ast, renderer, compiler)
+        return CudaProgram(compiled.name, module, compiled.needs, without_wide_accesses)
 
     return Toolchain(((renderer, compiler),), load)
 

@@ -35,8 +35,7 @@ from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.assemble import PortNames
 from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
-from svod.runtime.index_checks import check_before_writing
-from svod.runtime.instantiate import instantiate
+from svod.runtime.instantiate import check_before_writing, instantiate
 from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.runtime.plan_facts import PlanFacts
