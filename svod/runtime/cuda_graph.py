@@ -20,10 +20,10 @@ import numpy as np
 
 from svod.base.errors import SvodError, UnsupportedError
 from svod.device.buffer import Buffer
+from svod.device.cuda.cuda_program import CudaProgram
 from svod.device.cuda.driver import Context, KernelNodeParams, MemcpyParams
 from svod.device.cuda.driver import context as context_of
 from svod.device.cuda.maps import MapMemory
-from svod.device.cuda.program import CudaProgram
 from svod.device.names import base_key, device_number
 from svod.ir.guards import CHECK
 from svod.runtime.cuda_checks import DeviceChecks

@@ -25,8 +25,8 @@ from svod.codegen.pipeline import bytes_moved, generate, work_of
 from svod.codegen.target import KernelCode
 from svod.codegen.targets.cuda import cuda_target
 from svod.device.cpu.compiler import hold_llvm_at_fork, object_store
+from svod.device.cuda.cuda_program import CudaModule, CudaProgram, PlainCode
 from svod.device.cuda.driver import context
-from svod.device.cuda.program import CudaModule, CudaProgram, PlainCode
 from svod.device.device import Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec, Variable, derive_metadata
 from svod.ir.capabilities import Capabilities
