@@ -29,6 +29,7 @@ from gpu_harness import (
 )
 from gpu_models import llama_case
 from gpu_ops import ops_cases
+from gpu_training import training_cases
 
 import svod
 from svod.base.knobs import knobs
@@ -261,8 +262,9 @@ GROUPS = {
     "llama": llama_case,
     "conv": convolution_cases,
     "ops": ops_cases,
+    "training": training_cases,
 }
-EXTRA = ("conv", "ops")  # without bars
+EXTRA = ("conv", "ops", "training")  # longer, by name only
 
 
 def main() -> int:

@@ -199,7 +199,11 @@ class Bench:
                     best, peer_name = fused, "inductor"
         kernels = [k.entry_point for k in plan.kernels()]
         text = f"{note(median)}  prepare {prepared * 1e3:.0f} ms, {len(kernels)} kernels"
-        result = Result(name, median, error, best, peer_name, bar, text, spread, kernels, tolerance)
+        row = Result(name, median, error, best, peer_name, bar, text, spread, kernels, tolerance)
+        self.add(row)
+
+    def add(self, result: Result) -> None:
+        """Print and keep a row."""
         self.results.append(result)
         print(result.line(), flush=True)
 
