@@ -144,6 +144,13 @@ def test_narrow_floats_and_integers_assemble(tmp_path: Path) -> None:
 HALF = dt.bfloat16
 
 
+@pytest.mark.parametrize("dtype", [dt.uint32, dt.uint64, dt.int32, dt.uint8])
+def test_divisions_of_data_and_of_indices_verify(dtype: dt.DType, tmp_path: Path) -> None:
+    x, y = stored(6, 5, dtype=dtype), stored(5, 6, dtype=dtype)
+    made = kernels(x // (y.T + 5), x.reshape(2, 15)[:, ::2] % 7, svod.roll(x, 1, 0) % y.T)
+    assemble([ptx(kernel) for kernel in made], tmp_path)
+
+
 def test_tiles_are_fed_by_the_copy_engine(tmp_path: Path) -> None:
     half = dt.bfloat16
     a, b = stored(4096, 2048, dtype=half), stored(4096, 2048, dtype=half)

@@ -60,8 +60,8 @@ def _lowered_special(node: UOp) -> str | None:
 
 
 def _divided(node: UOp) -> str | None:
-    """Divisions whose numbers are known to fit are machine operations before all others."""
-    return lowered_alu(node) if node.dtype.scalar is dt.uint32 else alu(node)
+    """A division whose numbers are known to fit is a machine operation before all others."""
+    return alu(node) if node.arg is None else lowered_alu(node)
 
 
 _KINDS: Final = {
