@@ -299,6 +299,32 @@ def test_compiled_gradients_equal_their_meaning() -> None:
         assert_close(found, wanted, rtol=1e-4, atol=1e-5, name=name)
 
 
+# -- pooling -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding"),
+    [(8, 3, 2, 1), (9, 3, 2, 0), (7, 2, 2, 0), (10, 5, 3, 2), (6, 3, 1, 1), (11, 2, 4, 1)],
+)
+def test_max_pooling_gives_its_gradient_to_the_first_largest_element(
+    size: int, kernel: int, stride: int, padding: int
+) -> None:
+    random = np.random.default_rng(size)
+    a = random.integers(0, 4, (2, 3, size, size + 1)).astype(np.float32)  # with ties
+    x = Tensor(a)
+    y = x.requires_grad_().max_pool2d(kernel, stride, padding)
+    g = random.standard_normal(y.shape).astype(np.float32)
+    padded = np.pad(a, ((0, 0), (0, 0), *[(padding, padding)] * 2), constant_values=-np.inf)
+    received = np.zeros(padded.shape, np.float32)
+    for n, c, i, j in np.ndindex(*y.shape):
+        window = np.s_[n, c, i * stride : i * stride + kernel, j * stride : j * stride + kernel]
+        part = padded[window]
+        received[window][np.unravel_index(part.argmax(), part.shape)] += g[n, c, i, j]
+    wanted = received[..., padding : padding + size, padding : padding + size + 1]
+    (found,) = svod.autograd.grad((y * Tensor(g)).sum(), [x])
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-6)
+
+
 # -- torch -------------------------------------------------------------------------------------
 
 TORCH: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, const
+from svod.ir.node import UOp, const, is_symbolic
 from svod.ir.reductions import identity
 from svod.tensor.core.slicing import pad_value
 from svod.tensor.core.tensor_core import (
@@ -33,6 +34,9 @@ from svod.tensor.ops.sliding_windows import windows
 
 if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
+
+Ints = tuple[int, ...]
+MOST_WINDOWS = 27  # that hold one element: 3 x 3 x 3
 
 
 def _pool_sizes(
@@ -71,9 +75,84 @@ def max_pool(
     sizes, strides, dilations, pads, extra = _pool_sizes(
         x, count, kernel, stride, padding, dilation, ceil_mode
     )
-    low = identity(O.MAX, x.dtype)
-    cut = windows(pad_value(x.uop, _borders(x, pads, extra), low), sizes, strides, dilations)
+    borders = _borders(x, pads, extra)
+    if x.dtype.kind == "f" and _has_phases(x, sizes, strides, dilations):
+        return _largest_of_windows(x, sizes, strides, borders)  # type: ignore[no-any-return]
+    cut = windows(pad_value(x.uop, borders, identity(O.MAX, x.dtype)), sizes, strides, dilations)
     return _largest(wrap(cut, x._device), count)
+
+
+def _has_phases(x: Tensor, sizes: Ints, strides: Ints, dilations: Ints) -> bool:
+    """Whether few windows of known size hold each element."""
+    most = prod([-(-k // s) for k, s in zip(sizes, strides, strict=True)])
+    return not is_symbolic(x.shape) and set(dilations) == {1} and most <= MOST_WINDOWS
+
+
+@custom_gradient
+def _largest_of_windows(x: Tensor, sizes: Ints, strides: Ints, borders: B.Pairs) -> Tensor:
+    """The largest element of each window; the gradient goes to the first that is."""
+    ones, count = (1,) * len(sizes), len(sizes)
+    cut = windows(pad_value(x.uop, borders, identity(O.MAX, x.dtype)), sizes, strides, ones)
+    return wrap(fold(cut, O.MAX, tuple(range(x.ndim, x.ndim + count)), False), x._device)
+
+
+@_largest_of_windows.backward
+def _to_first_of_windows(
+    grad: Tensor, output: Tensor, x: Tensor, sizes: Ints, strides: Ints, borders: B.Pairs
+) -> Tensor:
+    """What each element receives of the windows that hold it.
+
+    Element ``s * q + r`` of an axis is number ``low + r - s * t`` of window ``q + t``, so a term
+    for each ``t`` reads one window of each ``q``: its gradient, and which element is the largest.
+    """
+    count, ones = len(sizes), (1,) * len(sizes)
+    cut = windows(pad_value(x.uop, borders, identity(O.MAX, x.dtype)), sizes, strides, ones)
+    lead, outer = cut.shape[: x.ndim - count], cut.shape[x.ndim - count : x.ndim]
+    first = extreme_position(B.reshape(cut, (*lead, *outer, prod(sizes))), O.MAX, x.ndim, True)
+    kind = dt.int8 if prod(sizes) <= 128 else dt.int64
+    chosen = B.contiguous(B.cast(first, kind))
+    whole, zero = [(0, n) for n in lead], const(0.0, grad.dtype)
+    lows = [low for low, _ in borders[-count:]]
+    tiles = [-(-n // s) for n, s in zip(x.shape[-count:], strides, strict=True)]
+    apart = (*lead, *[n for q in tiles for n in (q, 1)])
+    wide = (*lead, *[n for q, s in zip(tiles, strides, strict=True) for n in (q, s)])
+
+    def shifted(node: UOp, shifts: Ints) -> UOp:
+        """Window q + t of each axis at q; 0 where there is none."""
+        ends = [t + q for t, q in zip(shifts, tiles, strict=True)]
+        pads = [(max(0, -t), max(0, e - o)) for t, e, o in zip(shifts, ends, outer, strict=True)]
+        cuts = [(t + low, e + low) for t, e, (low, _) in zip(shifts, ends, pads, strict=True)]
+        node = B.pad(B.reshape(node, (*lead, *outer)), (*[(0, 0)] * len(lead), *pads))
+        return B.expand(B.reshape(B.shrink(node, (*whole, *cuts)), apart), wide)
+
+    total = None
+    reach = zip(lows, sizes, strides, strict=True)
+    for shifts in product(*[range(-((k - 1 - p) // s), (p + s - 1) // s + 1) for p, k, s in reach]):
+        line = _numbers_in_window(shifts, lows, sizes, strides, kind)
+        line = B.expand(B.reshape(line, (*[1] * len(lead), *line.shape)), wide)
+        here = B.binary(O.EQ, shifted(chosen, shifts), line)
+        part = B.where(here, shifted(grad.uop, shifts), zero)
+        total = part if total is None else B.binary(O.ADD, total, part)
+    assert total is not None
+    sides = [q * s for q, s in zip(tiles, strides, strict=True)]
+    inside = (*whole, *[(0, n) for n in x.shape[-count:]])
+    return wrap(B.shrink(B.reshape(total, (*lead, *sides)), inside), grad._device)
+
+
+def _numbers_in_window(
+    shifts: Ints, lows: list[int], sizes: Ints, strides: Ints, dtype: DType
+) -> UOp:
+    """The numbers that elements r of each axis have in the windows ``shifts`` further, as
+    (1, s, 1, s, ..); -1 for those outside."""
+    number, inside = tensor_of(0), None
+    for i, (t, low, size, s) in enumerate(zip(shifts, lows, sizes, strides, strict=True)):
+        behind = [1] * (2 * (len(sizes) - 1 - i))
+        own = wrap(B.reshape(B.iota(s, dt.int64), (1, s, *behind)), None) + (low - s * t)
+        number = number * size + own
+        is_inside = (own >= 0) & (own < size)
+        inside = is_inside if inside is None else inside & is_inside
+    assert inside is not None
+    return number.where(inside, -1).cast(dtype).uop
 
 
 def _largest(cut: Tensor, count: int) -> Tensor:
