@@ -44,6 +44,7 @@ MAP_AXES = 5  # that the copy engine knows
 MOST_BATCH = 65535  # blocks along the last axis of a grid
 LEAST_STAGES, MOST_STAGES = 3, 4
 FORMS = ((128, 128), (64, 256), (256, 64))  # of large tiles in float32
+ALONE = GPU.lone_tile  # and of multiprocessors that may have one large tile, not two
 SMALL_SPEED = GPU.small_tile  # of one of a quarter, where it leaves less of itself empty
 THIN, THIN_STAGES = 64, 8  # rows or columns below which memory is what counts, and stages then
 
@@ -471,7 +472,9 @@ def choose_shape(
     if kind == "fma":
         rows, columns = min(FORMS, key=lambda sides: tiles(*sides))
         large, small = tiles(rows, columns), tiles(64, 64)
-        if large < processors or small < SMALL_SPEED * 4 * large:
+        # Alone on a processor a square tile is still faster than small ones, a long one is not.
+        least = ALONE * processors if rows == columns else processors
+        if large < least or small < SMALL_SPEED * 4 * large:
             rows = columns = 64
         return TileShape("fma", rows, columns, 16)
     best: tuple[float, int, int] = (0.0, 64, 2)

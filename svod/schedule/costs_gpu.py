@@ -92,6 +92,11 @@ class GpuCosts(Costs):
     tile_rows: int = cost(3, "rows", "estimate: fewer are faster by threads")
     tile_band: int = cost(8, "rows of tiles", "estimate: what they share stays in the second cache")
     small_tile: float = cost(0.8, "speed of a large tile", "estimate: of one of a quarter")
+    lone_tile: float = cost(
+        0.9,
+        "share of multiprocessors",
+        "measured: with one 128 x 128 tile each, as with small ones",
+    )
     scatter_warps: int = cost(8, "warps per block", "estimate: each with places of its own")
     scatter_many_warps: int = cost(64, "warps", "estimate: more than a block has")
     scatter_row: int = cost(1 << 15, "bytes", "hardware: of shared memory")

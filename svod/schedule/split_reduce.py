@@ -183,15 +183,18 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     axes = [axis for axis in sorted(node.arg.axes) if axis not in kept]
     count = _divisor if is_narrow else _pieces
     cuts = [(axis, count(shape[axis], wanted)) for axis in axes]
-    cuts = [(axis, pieces) for axis, pieces in cuts if wanted <= 2 * pieces <= 4 * wanted]
+    cuts = [(axis, pieces) for axis, pieces in cuts if 1 < pieces <= 2 * wanted]
 
     def left(cut: tuple[int, int]) -> int:
         """What a step of a tile could be made of, in powers of two."""
         sizes = [int(shape[a]) // (cut[1] if a == cut[0] else 1) for a in node.arg.axes]
         return min(STEP, prod([size & -size for size in sizes]))
 
-    # Of the outer ones, which leave long rows whole.
-    return max(cuts, key=lambda cut: (left(cut), cut[1] if is_narrow else 0), default=None)
+    def worth(cut: tuple[int, int]) -> tuple[int, int, int]:
+        """Half of what is wanted is enough; then outer axes, which leave long rows whole."""
+        return min(2 * cut[1], wanted), left(cut), cut[1] if is_narrow else 0
+
+    return max(cuts, key=worth, default=None)
 
 
 def _narrow_pieces(rows: int, columns: int, both: int, steps: int) -> int:
@@ -207,13 +210,13 @@ def _narrow_pieces(rows: int, columns: int, both: int, steps: int) -> int:
 
 
 def _wide_pieces(rows: int, columns: int, both: int, steps: int, has_windows: bool) -> int:
-    """Pieces of a float32 product. Windows are in tiles of any of three forms, two of which share a
-    multiprocessor. 0 where there are many."""
-    if has_windows:
-        tiles = both * min([-(-rows // m) * -(-columns // n) for m, n in FORMS])
-        return min(-(-2 * TILES // tiles), steps // LEAST_STEPS) if tiles <= TILES else 0
-    tiles = -(-rows // TILE) * -(-columns // TILE) * both
-    return min(-(-TILES // tiles), steps // LEAST_STEPS) if tiles <= FEW_TILES else 0
+    """Pieces of a float32 product, so that each multiprocessor has two tiles at once. 0 where there
+    are many."""
+    tiles = both * min([-(-rows // m) * -(-columns // n) for m, n in FORMS])
+    if tiles > TILES:
+        return 0
+    wanted = -(-2 * TILES // tiles) if has_windows else 2 * TILES // tiles
+    return min(wanted, steps // LEAST_STEPS)
 
 
 def _divisor(size: int, most: int) -> int:

@@ -186,7 +186,25 @@ def test_products_of_few_tiles_and_many_steps_are_split() -> None:
     (pieces,) = split(drawn(64, 9000) @ drawn(9000, 96))
     assert pieces.shape[0] > 8 and sorted(pieces.shape[1:]) == [1, 64, 96]
     assert not split(drawn(64, 900) @ drawn(900, 96))  # few steps
-    assert not split(drawn(1000, 4096) @ drawn(4096, 1000))  # many tiles
+    (pieces,) = split(drawn(1024, 4096) @ drawn(4096, 1024))  # two tiles for each multiprocessor
+    assert pieces.shape[0] == 4
+    assert not split(drawn(2048, 4096) @ drawn(4096, 2048))  # many tiles
+
+
+@pytest.mark.parametrize(
+    ("dtype", "inputs", "size", "window", "wanted"),
+    [(dt.float32, 64, 32, 3, 32), (dt.float32, 3, 32, 3, 32), (dt.bfloat16, 64, 56, 1, 64)],
+)
+def test_gradients_of_weights_of_few_channels_are_split(
+    dtype: dt.DType, inputs: int, size: int, window: int, wanted: int
+) -> None:
+    """As far as one axis goes, where that is less than wanted."""
+    x = svod.zeros(64, inputs, size, size, dtype=dtype)
+    w = svod.zeros(64, inputs, window, window, dtype=dtype).requires_grad_()
+    y = x.contiguous().conv2d(w, padding=window // 2)
+    g = svod.zeros(*y.shape, dtype=dtype).contiguous()
+    (gradient,) = svod.autograd.grad((y * g).sum(), [w])
+    assert wanted in {n.shape[0] for n in split(gradient)}
 
 
 @pytest.mark.parametrize("shape", [(64, 9000, 96), (2, 64, 5120, 96), (33, 7 * 1024, 130)])
