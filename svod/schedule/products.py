@@ -151,8 +151,12 @@ def tiled_product(node: UOp) -> Product[int] | None:
 
 def are_halves(product: Product[int]) -> bool:
     """Whether both operands are converted from 16 bits."""
-    inner = [f.src[0] if f.op == O.CAST else f for f in map(unmoved, product.operands)]
-    return all(f.dtype.itemsize == 2 for f in inner)
+    return all(f.itemsize == 2 for f in stored_dtypes(product))
+
+
+def stored_dtypes(product: Product[int]) -> list[DType]:
+    """The dtypes of the operands before they are converted."""
+    return [(f.src[0] if f.op == O.CAST else f).dtype for f in map(unmoved, product.operands)]
 
 
 def moving_axes(factor: UOp) -> frozenset[int]:

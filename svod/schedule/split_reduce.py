@@ -20,7 +20,13 @@ from svod.schedule.channels import stepped_axes
 from svod.schedule.costs_cpu import CPU
 from svod.schedule.costs_gpu import GPU
 from svod.schedule.down import DOWN_PIECES, sum_down
-from svod.schedule.products import are_halves, moving_axes, tiled_product, unmoved
+from svod.schedule.products import (
+    are_halves,
+    moving_axes,
+    stored_dtypes,
+    tiled_product,
+    unmoved,
+)
 from svod.schedule.storage import is_one_hot
 from svod.schedule.whole_rows import whole_rows
 
@@ -177,7 +183,8 @@ def _product_cut(node: UOp) -> tuple[int, int] | None:
     if is_narrow:
         wanted = _narrow_pieces(rows, columns, both, steps)
     else:
-        wanted = _wide_pieces(rows, columns, both, steps, bool(kept))
+        is_fast = any(f.itemsize == 1 for f in stored_dtypes(product))
+        wanted = _wide_pieces(rows, columns, both, steps, bool(kept), is_fast)
     if wanted < 2:
         return None
     axes = [axis for axis in sorted(node.arg.axes) if axis not in kept]
@@ -209,13 +216,18 @@ def _narrow_pieces(rows: int, columns: int, both: int, steps: int) -> int:
     return min(TILES // tiles, steps // least) if is_few else 0
 
 
-def _wide_pieces(rows: int, columns: int, both: int, steps: int, has_windows: bool) -> int:
-    """Pieces of a float32 product, so that each multiprocessor has two tiles at once. 0 where there
-    are many."""
+def _wide_pieces(
+    rows: int, columns: int, both: int, steps: int, has_windows: bool, is_fast: bool
+) -> int:
+    """Pieces of a product in 32 bits, so that each multiprocessor has two tiles at once; one of a
+    product of bytes, which is over before more would pay. 0 where there are many tiles."""
     tiles = both * min([-(-rows // m) * -(-columns // n) for m, n in FORMS])
-    if tiles > TILES:
+    if tiles > (FEW_TILES if is_fast else TILES):
         return 0
-    wanted = -(-2 * TILES // tiles) if has_windows else 2 * TILES // tiles
+    if is_fast:
+        wanted = -(-TILES // tiles)
+    else:
+        wanted = -(-2 * TILES // tiles) if has_windows else 2 * TILES // tiles
     return min(wanted, steps // LEAST_STEPS)
 
 

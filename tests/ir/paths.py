@@ -281,7 +281,7 @@ def any_common_divisor(a: Any, b: Any) -> Any:
     if type(a) is int and type(b) is int:
         return gcd(a, b)
     if type(a) is int and a > 0:
-        return next(g for g in range(a, 0, -1) if a % g == 0 and b % g == 0)
+        return next((g for g in range(a, 1, -1) if a % g == 0 and b % g == 0), 1)
     here = path()
     members = frozenset([*here.members_of(a), z3.simplify(expression(b), som=True).get_id()])
     if members in here.coprime:
