@@ -1,6 +1,7 @@
 """Svod: lazy tensors compiled to machine code.
 
 ``import svod`` is cheap: tensors, the compiler and everything below are loaded at first use.
+`svod/public.py` lists what is public; what type checkers see is in `svod/__init__.pyi`.
 
     >>> import svod
     >>> x = svod.Tensor([[1.0, 2.0], [3.0, 4.0]])
@@ -13,11 +14,12 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from math import e, inf, nan, pi
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from svod._version import __version__
 from svod.base import above as _above
 from svod.base import locks as _locks  # noqa: F401  # forks are watched from the beginning
+from svod.base.deprecation import Deprecation as _Deprecation
 from svod.dtype.types import (
     DType,
     bfloat16,
@@ -38,9 +40,6 @@ from svod.dtype.types import (
     uint64,
 )
 from svod.dtype.types import bool_ as bool
-
-if TYPE_CHECKING:
-    from svod.tensor.namespace.functions import *  # noqa: F403
 
 newaxis = None
 __array_api_version__ = "2025.12"
@@ -63,8 +62,8 @@ _LAZY = {
     "distributed": ("svod.distributed", ""),
     "distributions": ("svod.distributions", ""),
     "utils": ("svod.utils", ""),
-    "torch": ("svod.frontend.torch", ""),
-    "hub": ("svod.frontend.hub", ""),
+    "torch": ("svod.torch", ""),
+    "hub": ("svod.hub", ""),
     "llm": ("svod.llm", ""),
     "save": ("svod.nn.checkpoint", "save"),
     "load": ("svod.nn.checkpoint", "load"),
@@ -81,6 +80,11 @@ _LAZY = {
     "Strategy": ("svod.runtime.config", "Strategy"),
     "Opt": ("svod.optimize.opts", "Opt"),
     "profile": ("svod.runtime.trace", "profile"),
+    "MemoryMode": ("svod.runtime.memory", "MemoryMode"),
+    "register_device": ("svod.device.registry", "register_device"),
+    "realize_batch": ("svod.tensor.recording.realize", "realize_batch"),
+    "prepare_batch": ("svod.tensor.recording.realize", "prepare_batch"),
+    "timing": ("svod.base.timing", ""),
     "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
     "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
 }
@@ -102,9 +106,18 @@ _ALIASES: dict[str, Any] = {
 _above.know("viz", lambda: import_module("svod.tools.viz"))
 
 
+# Names that go away: what stands for them, since which version they warn, and which has them no more.
+_DEPRECATED = {
+    "plan": _Deprecation("svod.plan", "svod.prepare", since="0.1", until="0.3"),
+    "run": _Deprecation("svod.run", "svod.realize", since="0.1", until="0.3"),
+}
+
+
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and name not in _LAZY:
         raise AttributeError(f"module 'svod' has no attribute {name!r}")
+    if name in _DEPRECATED:
+        return _DEPRECATED[name].found(__getattr__)
     if name in _ALIASES:
         return _ALIASES[name]
     if name in _LAZY:

@@ -21,6 +21,8 @@ from svod.tensor.core.tensor_registry import buffer_of
 from svod.tensor.gradients.reverse_mode import gradient
 from svod.tensor.tensor import Tensor
 
+__all__ = ["TOLERANCES", "assert_close", "gradcheck"]
+
 Array = np.ndarray[Any, Any]
 
 # dtype name: relative and absolute tolerance, as in torch.testing

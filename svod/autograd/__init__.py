@@ -18,3 +18,9 @@ from svod.tensor.gradients.grad_modes import inference_mode as inference_mode
 from svod.tensor.gradients.grad_modes import is_grad_enabled as is_grad_enabled
 from svod.tensor.gradients.grad_modes import no_grad as no_grad
 from svod.tensor.gradients.grad_modes import set_grad_enabled as set_grad_enabled
+
+__all__ = [
+    "Function", "GradcheckError", "GradientError", "backward", "enable_grad", "functional",
+    "grad", "gradcheck", "gradgradcheck", "inference_mode", "is_grad_enabled", "no_grad",
+    "once_differentiable", "set_grad_enabled",
+]  # fmt: skip

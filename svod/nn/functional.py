@@ -334,6 +334,7 @@ def _with_indices(name: str, plain: Function, place: int) -> Function:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{plain.__name__} together with the places of the maxima."
+    function.__wrapped__ = plain  # type: ignore[attr-defined]  # its signature
     return function
 
 
@@ -378,6 +379,7 @@ def _in_place(name: str) -> Function:
 
     function.__name__ = function.__qualname__ = f"{name}_"
     function.__doc__ = f"In place: {plain.__doc__}"
+    function.__wrapped__ = plain  # type: ignore[attr-defined]  # its signature
     return function
 
 

@@ -15,6 +15,12 @@ from svod.tensor.random.threefry import check_deviation, check_range, rand, rand
 from svod.tensor.tensor import Tensor
 from svod.tensor.views.aliases import give
 
+__all__ = [
+    "calculate_gain", "constant_", "copy_", "dirac_", "eye_", "fans", "kaiming_normal_",
+    "kaiming_uniform_", "normal_", "ones_", "orthogonal_", "sparse_", "trunc_normal_",
+    "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
 _GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2.0), "selu": 0.75}
 
 

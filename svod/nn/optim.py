@@ -365,5 +365,5 @@ guard(globals())
 __all__ = [
     "ASGD", "LAMB", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion",
     "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
-    "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", "orthogonalized", *_schedules,
+    "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", *_schedules,
 ]  # fmt: skip

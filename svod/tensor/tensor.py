@@ -463,6 +463,7 @@ def in_place(method: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
 
     change.__name__ = name[:2] + "i" + name[2:] if name.startswith("__") else name + "_"
     change.__doc__ = f"In place: {method.__doc__ or name}"
+    change.__wrapped__ = method  # type: ignore[attr-defined]  # its signature
     return change
 
 
@@ -501,6 +502,7 @@ def _moved_in_place(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     change.__name__ = change.__qualname__ = f"{method.__name__}_"
     change.__doc__ = f"In place: {method.__doc__}"
+    change.__wrapped__ = method  # type: ignore[attr-defined]  # its signature
     return change
 
 

@@ -6,7 +6,7 @@ from svod.frontend.onnx.errors import OnnxError
 from svod.frontend.onnx.exporting import export
 from svod.frontend.onnx.model import Model, load
 from svod.frontend.onnx.ortvalue import OrtValue
-from svod.frontend.onnx.registry import operator
+from svod.frontend.onnx.registry import Host, Value, host, operator, texts
 from svod.frontend.onnx.session import (
     ExecutionMode,
     GraphOptimizationLevel,
@@ -21,6 +21,7 @@ from svod.frontend.onnx.session import (
 __all__ = [
     "ExecutionMode",
     "GraphOptimizationLevel",
+    "Host",
     "IOBinding",
     "InferenceSession",
     "Model",
@@ -29,10 +30,13 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "UnsupportedError",
+    "Value",
     "backend",
     "export",
     "get_available_providers",
     "get_device",
+    "host",
     "load",
     "operator",
+    "texts",
 ]

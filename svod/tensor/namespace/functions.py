@@ -6,7 +6,7 @@ torch's, the function is written out. Both spellings of axis keywords are accept
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from types import FunctionType
 from typing import Any
@@ -18,6 +18,7 @@ from svod.dtype.convert import iinfo as _iinfo
 from svod.dtype.promotion import result_type as _result_type
 from svod.dtype.types import DType
 from svod.ir import build as B
+from svod.runtime.plan import ExecutionPlan
 from svod.tensor.core.tensor_core import Axis, real_axis, shape_of, spelled, tensor_of
 from svod.tensor.core.variable import Variable
 from svod.tensor.gradients.autograd import custom_gradient as custom_gradient
@@ -66,8 +67,8 @@ from svod.tensor.random.threefry import randn_like as randn_like
 from svod.tensor.random.threefry import randperm as randperm
 from svod.tensor.random.threefry import set_rng_state as set_rng_state
 from svod.tensor.recording.jit import jit as jit
-from svod.tensor.recording.realize import prepare as plan
-from svod.tensor.recording.realize import realize as run
+from svod.tensor.recording.realize import prepare_batch as _prepared
+from svod.tensor.recording.realize import realize_batch as _realized
 from svod.tensor.recording.scan import scan as scan
 from svod.tensor.tensor import Tensor
 
@@ -260,23 +261,29 @@ def embedding(indices: Tensor, weight: Tensor, /) -> Tensor:
     return indices.embedding(weight)
 
 
-def realize(*tensors: Tensor, config: Any = None) -> None:
-    """Compute several tensors together."""
-    run(list(tensors), config)
+def realize(*tensors: Tensor | Iterable[Tensor], config: Any = None) -> None:
+    """Compute several tensors together, given one by one or in lists."""
+    _realized(_each(tensors), config)
 
 
 def prepare(
-    *tensors: Tensor,
+    *tensors: Tensor | Iterable[Tensor],
     config: Any = None,
     inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
     freeze: bool = False,
-) -> Any:
+) -> ExecutionPlan:
     """The plan that computes several tensors together; inputs and outputs may be given names.
 
-    With ``freeze=True`` memory that is no input is constant: weights are folded and packed once.
+    Tensors are given one by one or in lists. With ``freeze=True`` memory that is no input is
+    constant: weights are folded and packed once.
     """
-    return plan(list(tensors), config, inputs, outputs, freeze)
+    names = {"inputs": inputs, "outputs": outputs, "freeze": freeze}
+    return _prepared(_each(tensors), config, **names)
+
+
+def _each(given: tuple[Tensor | Iterable[Tensor], ...]) -> list[Tensor]:
+    return [t for g in given for t in ([g] if isinstance(g, Tensor) else g)]
 
 
 def is_tensor(value: object, /) -> bool:
@@ -290,6 +297,8 @@ _HIDDEN = {  # what this file uses but does not offer
         "Axis",
         "Callable",
         "DType",
+        "ExecutionPlan",
+        "Iterable",
         "Sequence",
         "FloatInfo",
         "IntegerInfo",

@@ -30,6 +30,7 @@ def _copy(method: str, name: str) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"A copy of: {getattr(Tensor, method).__doc__}"
+    function.__wrapped__ = getattr(Tensor, method)  # type: ignore[attr-defined]  # its signature
     return function
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from svod.tensor.views.aliases import strides_of
 
 if TYPE_CHECKING:
     from svod.runtime.plan import ExecutionPlan
+
+R = TypeVar("R")
 
 SIGNATURES = 32  # plans kept per function; the oldest goes first
 
@@ -67,18 +69,18 @@ def jit(
     positions = (donate,) if isinstance(donate, int) else tuple(donate)
 
     @spelled
-    def decorate(f: Callable[..., Any]) -> Jit:
+    def decorate(f: Callable[..., Any]) -> Jit[Any]:
         return Jit(f, state, positions, config, signatures, freeze)
 
     return decorate if function is None else decorate(function)
 
 
-class Jit:
+class Jit(Generic[R]):
     """A function with the plans recorded so far."""
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., R],
         state: Any,
         donate: tuple[int, ...],
         config: Any,
@@ -112,7 +114,7 @@ class Jit:
         with self._lock:
             self._known.clear()
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: Any, **options: Any) -> R:
         if tracing.state.depth:  # part of something larger that is being recorded
             return self.function(*args, **options)
         signature, form, leaves = _signature(args, options)
@@ -124,7 +126,7 @@ class Jit:
         found.write_numbers()
         return found.run(leaves)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: Any = None) -> Jit[R]:
         """A method: the plans of each instance are its own, for its tensors are."""
         if instance is None:
             return self

@@ -1,0 +1,7 @@
+"""``svod.hub``: model folders of Hugging Face from disk."""
+
+from svod.frontend.hub import HubError as HubError
+from svod.frontend.hub import HubModel as HubModel
+from svod.frontend.hub import load as load
+
+__all__ = ["HubError", "HubModel", "load"]
