@@ -24,9 +24,9 @@ sys.path[:0] = [str(ROOT)]
 
 import svod
 from svod.public import PUBLIC
+from svod.tensor import _tensor as made_tensor
 from svod.tensor import tensor as tensor_module
 from svod.tensor.core import public_functions as spelling
-from svod.tensor import _tensor as made_tensor
 from svod.tensor.namespace import functions, method_functions
 
 Parameter = inspect.Parameter
@@ -181,7 +181,7 @@ def parameters(stub: Stub, function: Any, method: Any = None) -> list[Written]:
                 written = type(p.default).__name__
         elif not isinstance(written, str):
             written = getattr(written, "__name__", "Any")
-        default = None if p.default is Parameter.empty else literal(p.default)
+        default = _default(p)
         found.append(Written(p.name, p.kind, stub.annotation(written, module), default))
     return found
 
@@ -234,9 +234,7 @@ def forms(function: Any, given: list[Written], name: str) -> list[list[Written]]
         extra = []
     found = [[*given, *extra]]
     for other, mine in required.items():
-        form = [
-            replace(p, name=other) if p.name == mine else p for p in given
-        ]
+        form = [replace(p, name=other) if p.name == mine else p for p in given]
         place = [p.name for p in form].index(other)
         keywords = [
             replace(p, kind=KEYWORD) if i >= place and p.kind not in (REST, OPTIONS) else p
@@ -287,11 +285,13 @@ def function(stub: Stub, name: str, value: Any) -> list[str]:
     for source in sources:
         method = None
         inner = true_function(source)
-        if inner.__name__ == "<lambda>" or inner.__name__ == name and not inner.__annotations__:
+        if inner.__name__ == "<lambda>" or (inner.__name__ == name and not inner.__annotations__):
             method = getattr(svod.Tensor, name.rstrip("_"), None)
         given = parameters(stub, source, method)
         if given and given[0].name == "self":
-            given[0] = Written("input", given[0].kind, stub.alias("svod.tensor.core.tensor_core", "Operand"), None)
+            given[0] = Written(
+                "input", given[0].kind, stub.alias("svod.tensor.core.tensor_core", "Operand"), None
+            )
         returns = result(stub, name, source, method)
         every += [(form, returns) for form in forms(source, given, name)]
     return definitions(name, every)
@@ -395,7 +395,9 @@ def root_stub() -> str:
         elif name == "Size":
             stub.lines.append("Size = _b.tuple[_b.int, ...]")
         elif value is None or isinstance(value, (float, str)):
-            stub.lines.append(f"{name}: {'None' if value is None else '_b.' + type(value).__name__}")
+            stub.lines.append(
+                f"{name}: {'None' if value is None else '_b.' + type(value).__name__}"
+            )
         elif isinstance(value, type):
             stub.imports.add(f"from {value.__module__} import {value.__name__} as {name}")
         elif name in names and name == "jit":
@@ -413,18 +415,20 @@ def _jit(stub: Stub) -> list[str]:
     from svod.tensor.recording.jit import jit
 
     stub.imports |= {
-        "from typing import TypeVar as _TypeVar", "from collections.abc import Callable as _Callable",
+        "from typing import TypeVar as _TypeVar",
+        "from collections.abc import Callable as _Callable",
         "from typing import Protocol as _Protocol",
         "from svod.tensor.recording.jit import Jit as _Jit",
     }  # fmt: skip
     options = [p for p in parameters(stub, jit) if p.kind == KEYWORD]
     plain = [Written("function", POSITIONAL, "_Callable[..., _R]", None), *options]
+    bare = [Written("function", POSITIONAL, "None", "None"), *options]
     return [
         '_R = _TypeVar("_R")',
         "class _Decorator(_Protocol):",
         "    def __call__(self, function: _Callable[..., _R], /) -> _Jit[_R]: ...",
         "@_overload", line("jit", plain, "_Jit[_R]"),
-        "@_overload", line("jit", [Written("function", POSITIONAL, "None", "None"), *options], "_Decorator"),
+        "@_overload", line("jit", bare, "_Decorator"),
     ]  # fmt: skip
 
 
@@ -458,10 +462,13 @@ def _constructor(stub: Stub, cls: type) -> list[Written]:
         kept = cls.arguments.parameters  # type: ignore[attr-defined]
         full = parameters(stub, cls.becomes.__init__)  # type: ignore[attr-defined]
         return [itself, *[
-            replace(p, default=None if kept[p.name].default is Parameter.empty else literal(kept[p.name].default))
-            for p in full if p.name in kept
+            replace(p, default=_default(kept[p.name])) for p in full if p.name in kept
         ]]  # fmt: skip
     return [itself, *parameters(stub, cls.__init__)[1:]]
+
+
+def _default(parameter: inspect.Parameter) -> str | None:
+    return None if parameter.default is Parameter.empty else literal(parameter.default)
 
 
 def exports_stub(module: str) -> str:

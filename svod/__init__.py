@@ -106,7 +106,7 @@ _ALIASES: dict[str, Any] = {
 _above.know("viz", lambda: import_module("svod.tools.viz"))
 
 
-# Names that go away: what stands for them, since which version they warn, and which has them no more.
+# Names that go away: what stands for them, which version warns first, which has them no more.
 _DEPRECATED = {
     "plan": _Deprecation("svod.plan", "svod.prepare", since="0.1", until="0.3"),
     "run": _Deprecation("svod.run", "svod.realize", since="0.1", until="0.3"),
@@ -130,6 +130,7 @@ def __getattr__(name: str) -> Any:
             raise AttributeError(f"module 'svod' has no attribute {name!r}")
         found = namespace[name]
     globals()[name] = found
+    import_module("svod.reference.docstrings").describe_one(found, "svod", name)
     return found
 
 

@@ -14,6 +14,7 @@ from svod.autograd.derivatives import Applied, directions_of
 from svod.base.errors import ConfigError, DTypeError, ShapeError
 from svod.ir import build as B
 from svod.ir.node import UOp
+from svod.reference.docstrings import describe
 from svod.tensor.core.public_functions import guard
 from svod.tensor.core.pytrees import Form, flatten, unflatten
 from svod.tensor.core.tensor_core import axis_of, wrap
@@ -212,3 +213,5 @@ def _moved_to(t: Tensor, place: int | None) -> Tensor:
 
 
 guard(globals())
+
+describe(globals(), "svod.func")

@@ -2,3 +2,6 @@
 
 from svod.frontend.onnx import *  # noqa: F403
 from svod.frontend.onnx import __all__ as __all__
+from svod.reference.docstrings import describe
+
+describe(globals(), "svod.onnx")

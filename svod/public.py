@@ -199,7 +199,7 @@ PUBLIC: dict[str, str] = {
         remove_spectral_norm remove_weight_norm rnn spectral_norm vector_to_parameters weight_norm
     """,
     "svod.nn.utils.parametrizations": """
-        SpectralNorm norm_except spectral_norm weight_norm
+        spectral_norm weight_norm
     """,
     "svod.nn.utils.parametrize": """
         ParametrizationList is_parametrized register_parametrization remove_parametrizations

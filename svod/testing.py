@@ -16,6 +16,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.evaluate import evaluate
 from svod.ir.node import UOp
+from svod.reference.docstrings import describe
 from svod.tensor.core.tensor_core import wrap
 from svod.tensor.core.tensor_registry import buffer_of
 from svod.tensor.gradients.reverse_mode import gradient
@@ -182,3 +183,6 @@ def _differences(total: UOp, x: Tensor, memory: dict[UOp, Array], eps: float) ->
             values.append(float(evaluate(total, {**memory, base: moved})))
         flat[i] = (values[0] - values[1]) / (2 * eps)
     return found
+
+
+describe(globals(), "svod.testing")

@@ -7,7 +7,10 @@ from svod.frontend.torch import from_module as from_module
 from svod.frontend.torch import import_program as import_program
 from svod.frontend.torch import load_checkpoint as load_checkpoint
 from svod.frontend.torch import report as report
+from svod.reference.docstrings import describe
 
 __all__ = [
     "Options", "Report", "backend", "from_module", "import_program", "load_checkpoint", "report",
 ]  # fmt: skip
+
+describe(globals(), "svod.torch")

@@ -12,6 +12,7 @@ from svod.autograd.function import Function as Function
 from svod.autograd.function import once_differentiable as once_differentiable
 from svod.autograd.tensors import backward as backward
 from svod.autograd.tensors import grad as grad
+from svod.reference.docstrings import describe
 from svod.tensor.gradients.autograd import GradientError as GradientError
 from svod.tensor.gradients.grad_modes import enable_grad as enable_grad
 from svod.tensor.gradients.grad_modes import inference_mode as inference_mode
@@ -24,3 +25,5 @@ __all__ = [
     "grad", "gradcheck", "gradgradcheck", "inference_mode", "is_grad_enabled", "no_grad",
     "once_differentiable", "set_grad_enabled",
 ]  # fmt: skip
+
+describe(globals(), "svod.autograd")

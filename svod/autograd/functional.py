@@ -12,6 +12,7 @@ from typing import Any
 from svod.autograd.derivatives import Applied, directions_of
 from svod.base.errors import ConfigError
 from svod.ir import build as B
+from svod.reference.docstrings import describe
 from svod.tensor.core.public_functions import guard
 from svod.tensor.gradients.reverse_mode import GradientError
 from svod.tensor.tensor import Tensor
@@ -158,3 +159,5 @@ def _like(inputs: Any, found: Sequence[Tensor]) -> Any:
 
 
 guard(globals())
+
+describe(globals(), "svod.autograd.functional")

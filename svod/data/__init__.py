@@ -19,6 +19,7 @@ from svod.data.samplers import (
     WeightedRandomSampler,
 )
 from svod.data.workers import get_worker_info
+from svod.reference.docstrings import describe
 
 __all__ = [
     "BatchSampler",
@@ -37,3 +38,5 @@ __all__ = [
     "get_worker_info",
     "random_split",
 ]
+
+describe(globals(), "svod.data")

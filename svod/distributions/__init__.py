@@ -21,6 +21,7 @@ from svod.distributions.vectors import (
     MultivariateNormal,
     OneHotCategorical,
 )
+from svod.reference.docstrings import describe
 
 __all__ = [
     "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "Dirichlet", "Distribution",
@@ -28,3 +29,5 @@ __all__ = [
     "LogNormal", "MultivariateNormal", "Normal", "OneHotCategorical", "Poisson", "Uniform",
     "kl_divergence",
 ]  # fmt: skip
+
+describe(globals(), "svod.distributions")

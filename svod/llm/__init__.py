@@ -4,6 +4,7 @@ from svod.llm.engine import Sampling
 from svod.llm.errors import ModelFileError, RequestError, UnknownArchitecture
 from svod.llm.load import load
 from svod.llm.model import LanguageModel, Piece
+from svod.reference.docstrings import describe
 
 __all__ = [
     "LanguageModel",
@@ -14,3 +15,5 @@ __all__ = [
     "UnknownArchitecture",
     "load",
 ]
+
+describe(globals(), "svod.llm")

@@ -62,6 +62,7 @@ from svod.nn.transformer import (
 )
 
 from svod.nn import utils  # isort: skip  # built on the modules above
+from svod.reference.docstrings import describe
 
 __all__ = [
     "GRU", "LSTM", "RNN", "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d",
@@ -78,3 +79,5 @@ __all__ = [
     "TransformerEncoder", "TransformerEncoderLayer", "Unflatten", "from_torch", "functional",
     "inference", "init", "optim", "state", "utils", *_functions, *_lazy,
 ]  # fmt: skip
+
+describe(globals(), "svod.nn")

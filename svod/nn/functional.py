@@ -12,6 +12,7 @@ from typing import Any
 
 from svod.base.errors import DTypeError, ShapeError
 from svod.nn.heads import multi_head_attention_forward as multi_head_attention_forward
+from svod.reference.docstrings import describe
 from svod.tensor.core.public_functions import guard
 from svod.tensor.core.tensor_core import spelled
 from svod.tensor.layers import (
@@ -389,8 +390,10 @@ for _name in ("relu", "elu", "selu", "celu", "leaky_relu", "hardtanh", "threshol
 __all__ = sorted(
     name for name, value in globals().items()
     if callable(value) and not name.startswith("_") and name[0].islower()
-    and name not in ("guard", "legacy_reduction", "spelled")
+    and name not in ("describe", "guard", "legacy_reduction", "spelled")
 )  # fmt: skip
 
 
 guard(globals(), ["multi_head_attention_forward"])
+
+describe(globals(), "svod.nn.functional")

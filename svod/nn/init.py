@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from svod.base.errors import ShapeError
+from svod.reference.docstrings import describe
 from svod.tensor.core.public_functions import guard
 from svod.tensor.gradients.autograd import no_grad
 from svod.tensor.ops.creation import eye, full
@@ -211,3 +212,5 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 
 
 guard(globals())
+
+describe(globals(), "svod.nn.init")

@@ -3,3 +3,6 @@
 from svod.nn.optim import *  # noqa: F403
 from svod.nn.optim import __all__ as __all__
 from svod.optim import lr_scheduler as lr_scheduler
+from svod.reference.docstrings import describe
+
+describe(globals(), "svod.optim")

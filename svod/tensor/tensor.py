@@ -25,6 +25,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
 from svod.ir.placement import Mesh, Placement
+from svod.reference.docstrings import describe_class
 from svod.tensor.core import history, tracing
 from svod.tensor.core.public_functions import guard_class
 from svod.tensor.core.tensor_core import (
@@ -514,6 +515,7 @@ _add_in_place_forms(" ".join([f"__{name}__" for name in _OPERATORS.split()]))
 _add_in_place_forms(_METHODS)
 guard_class(Tensor, "__init__")
 set_class(Tensor)
+describe_class(Tensor, "svod.Tensor")
 
 
 __all__ = ["DType", "Tensor"]

@@ -9,9 +9,12 @@ from svod.nn.utils.hooks import (
     weight_norm,
 )
 from svod.nn.utils.vectors import parameters_to_vector, vector_to_parameters
+from svod.reference.docstrings import describe
 
 __all__ = [
     "clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "parametrizations",
     "parametrize", "remove_spectral_norm", "remove_weight_norm", "rnn", "spectral_norm",
     "vector_to_parameters", "weight_norm",
 ]  # fmt: skip
+
+describe(globals(), "svod.nn.utils")

@@ -8,10 +8,13 @@ from svod.base.errors import ShapeError
 from svod.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from svod.nn.module import Module
 from svod.nn.utils.parametrize import register_parametrization
+from svod.reference.docstrings import describe
 from svod.tensor.core.public_functions import guard
 from svod.tensor.gradients.autograd import no_grad
 from svod.tensor.random.threefry import randn
 from svod.tensor.tensor import Tensor
+
+__all__ = ["spectral_norm", "weight_norm"]
 
 TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
 
@@ -110,3 +113,5 @@ def spectral_norm(
 
 
 guard(globals())
+
+describe(globals(), "svod.nn.utils.parametrizations")

@@ -11,9 +11,15 @@ from typing import Any
 from svod.base.errors import DTypeError, ShapeError
 from svod.nn.containers import ModuleDict, ModuleList
 from svod.nn.module import Module, Parameter
+from svod.reference.docstrings import describe
 from svod.tensor.core.public_functions import guard
 from svod.tensor.gradients.autograd import no_grad
 from svod.tensor.tensor import Tensor
+
+__all__ = [
+    "ParametrizationList", "is_parametrized", "register_parametrization",
+    "remove_parametrizations",
+]  # fmt: skip
 
 _CLASSES: dict[tuple[type[Module], tuple[str, ...]], type[Module]] = {}
 
@@ -157,3 +163,5 @@ def remove_parametrizations(
 
 
 guard(globals())
+
+describe(globals(), "svod.nn.utils.parametrize")

@@ -8,8 +8,11 @@ from svod.nn.packed import (
     pad_sequence,
     unpad_sequence,
 )
+from svod.reference.docstrings import describe
 
 __all__ = [
     "PackedSequence", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence",
     "pad_sequence", "unpad_sequence",
 ]  # fmt: skip
+
+describe(globals(), "svod.nn.utils.rnn")

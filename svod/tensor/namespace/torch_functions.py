@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from svod.reference.docstrings import describe_one
 from svod.tensor.complex import conversions
 from svod.tensor.core.tensor_core import spelled
 from svod.tensor.fft import stft
@@ -158,3 +159,4 @@ for _name in (  # functions written above that torch has as methods too
     *("unsafe_chunk", "unsafe_split"),
 ):
     setattr(Tensor, _name, TORCH_NAMES[_name])
+    describe_one(TORCH_NAMES[_name], "svod.Tensor", _name)
