@@ -9,7 +9,7 @@ LONG := .venv/.installed-long
 # What the code for other processors could get wrong: the suite without what generates no code.
 COMPILED := tests --ignore=tests/docs --ignore=tests/base --ignore=tests/dtype --ignore=tests/ir --ignore=tests/array_api --ignore=tests/bars --ignore=tests/mutants --ignore=tests/tools --ignore=tests/data --ignore=tests/spec --ignore=tests/frontend
 
-.PHONY: demo test onnx test-long test-machines test-all mutants conformance lint bench soak format clean
+.PHONY: demo docs test onnx test-long test-machines test-all mutants conformance lint bench soak format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
@@ -51,7 +51,13 @@ lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict --follow-imports=silent tests/public/user_program.py
 	$(BIN)/lint-imports
+
+# The documentation site in build/site/html; the build itself needs no network.
+docs: $(DEV)
+	@$(PIP) --editable '.[docs]'
+	$(BIN)/python docs/site/build.py
 
 bench: $(BENCH)
 	$(BIN)/python -m svod.tools.bench
@@ -74,6 +80,7 @@ $(DEV): pyproject.toml
 	@touch $@
 
 $(LONG): $(DEV)
+	@$(PIP) --editable '.[docs]'
 	@$(PIP) torch==2.13.0 transformers pandas scikit-learn skl2onnx onnxruntime pillow ndindex pytest-json-report
 	@touch $@
 

@@ -15,7 +15,20 @@ RING_SIZE = 8192  # a preparation of a large model notes a few thousand
 
 
 class Span(NamedTuple):
-    """One finished step, in nanoseconds of `time.perf_counter_ns`."""
+    """One finished step, in nanoseconds of `time.perf_counter_ns`.
+
+    Arguments:
+        name: what the time was spent on.
+        start_ns: when it began.
+        end_ns: when it ended.
+        thread: the number of the thread.
+
+    Example:
+        >>> with svod.timing.span("mine"):
+        ...     total = sum(range(10))
+        >>> svod.timing.spans()[-1].name
+        'mine'
+    """
 
     name: str
     start_ns: int
@@ -28,7 +41,17 @@ _note = _ring.append
 
 
 class span:
-    """Note how long the block took, also when it ends with an exception."""
+    """Note how long the block took, also when it ends with an exception.
+
+    Arguments:
+        name: what the time is spent on.
+
+    Example:
+        >>> with svod.timing.span("mine"):
+        ...     total = sum(range(10))
+        >>> "mine" in svod.timing.totals()
+        True
+    """
 
     __slots__ = ("name", "start_ns")
 
@@ -43,12 +66,28 @@ class span:
 
 
 def spans(since_ns: int = 0) -> list[Span]:
-    """The noted spans that began at or after `since_ns`, in the order they ended."""
+    """The noted spans that began at or after `since_ns`, in the order they ended.
+
+    Arguments:
+        since_ns: a time of `time.perf_counter_ns`.
+
+    Example:
+        >>> isinstance(svod.timing.spans(), list)
+        True
+    """
     return [Span(*noted) for noted in _ring.copy() if noted[1] >= since_ns]
 
 
 def totals(since_ns: int = 0) -> dict[str, int]:
-    """Nanoseconds by name, the longest first; nested spans count in each of their names."""
+    """Nanoseconds by name, the longest first; nested spans count in each of their names.
+
+    Arguments:
+        since_ns: a time of `time.perf_counter_ns`.
+
+    Example:
+        >>> isinstance(svod.timing.totals(), dict)
+        True
+    """
     sums: dict[str, int] = {}
     for name, start_ns, end_ns, _ in spans(since_ns):
         sums[name] = sums.get(name, 0) + end_ns - start_ns
@@ -56,5 +95,11 @@ def totals(since_ns: int = 0) -> dict[str, int]:
 
 
 def clear() -> None:
-    """Forget every span."""
+    """Forget every span.
+
+    Example:
+        >>> svod.timing.clear()
+        >>> svod.timing.spans()
+        []
+    """
     _ring.clear()

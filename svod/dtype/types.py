@@ -11,7 +11,19 @@ from typing import Final
 
 
 class DType:
-    """An element type. Use the module's constants; never call this."""
+    """An element type. Use the module's constants; never call this.
+
+    Arguments:
+        name: the full name, such as "float32".
+        short: the short name, such as "f32".
+        kind: "b" bool, "u" unsigned, "i" signed, "f" float, "c" complex.
+        bits: the width.
+        serial: the order among dtypes.
+
+    Example:
+        >>> isinstance(svod.float32, svod.DType)
+        True
+    """
 
     __slots__ = ("_vectors", "bits", "kind", "lanes", "name", "scalar", "serial", "short")
 

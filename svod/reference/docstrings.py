@@ -13,21 +13,18 @@ from typing import Any
 from svod.reference import texts
 
 _SELF = ("self", "cls")
+_MARK = "\n\nExample:\n"  # before the example
 _REST, _OPTIONS = 4, 8  # flags of code
 
 
 def describe(namespace: dict[str, Any], place: str, names: list[str] | None = None) -> None:
     """Complete the docstrings of a module's public names."""
-    if sys.flags.optimize > 1:  # docstrings are not wanted
-        return
     for name in names or namespace["__all__"]:
         describe_one(namespace[name], place, name)
 
 
 def describe_class(cls: type, place: str) -> None:
     """Complete the docstrings of the methods of a class."""
-    if sys.flags.optimize > 1:
-        return
     for name in dir(cls):
         if not name.startswith("_"):
             base = next(c for c in cls.__mro__ if name in vars(c))
@@ -39,7 +36,9 @@ def describe_one(value: Any, place: str, name: str) -> None:
     target = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
     if not isinstance(target, (type, FunctionType, property)) or not target.__doc__:
         return
-    if isinstance(target, FunctionType) and target.__name__.lstrip("_") != name.lstrip("_"):
+    if sys.flags.optimize > 1:  # docstrings are not wanted
+        return
+    if isinstance(target, FunctionType) and target.__name__ != name and _MARK in target.__doc__:
         return  # another name of the same function, which has its text already
     text = summary(target.__doc__)
     parts = [text]
@@ -50,7 +49,7 @@ def describe_one(value: Any, place: str, name: str) -> None:
         is_static = target is not value
         shown = texts.example(place, name, is_static)
         if shown:
-            parts.append("Example:\n    " + shown.replace("\n", "\n    "))
+            parts.append(_MARK.lstrip() + "    " + shown.replace("\n", "\n    "))
     target.__doc__ = "\n\n".join(parts)
 
 
@@ -61,7 +60,7 @@ def summary(text: str) -> str:
     indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
     cut = min(indents, default=0)
     whole = "\n".join([first.strip(), *[line[cut:].rstrip() for line in lines]]).strip()
-    for mark in ("\n\nArguments:\n", "\n\nExample:\n"):
+    for mark in ("\n\nArguments:\n", _MARK):
         whole = whole.partition(mark)[0]
     return whole
 

@@ -40,6 +40,24 @@ def test_the_examples_of_a_page_run(page: Path) -> None:
             assert printed.getvalue() == block[2], f"{name_of(page)}, line {line}"
 
 
+TORCH = re.compile(r"^```python needs-torch\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.M | re.S)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if TORCH.search(p.read_text(encoding="utf-8"))], ids=name_of
+)
+def test_the_examples_with_torch_run(page: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    names: dict[str, object] = {"__name__": "__example__"}
+    for block in TORCH.finditer(page.read_text(encoding="utf-8")):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block[1], str(page), "exec"), names)
+        if block[2] is not None:
+            assert printed.getvalue() == block[2], name_of(page)
+
+
 def test_there_are_examples() -> None:
     found = [name_of(p) for p in PAGES if BLOCK.search(p.read_text(encoding="utf-8"))]
     assert {"README.md", "docs/tutorial.md", "docs/fusion.md", "docs/numerics.md"} <= set(found)

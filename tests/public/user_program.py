@@ -147,8 +147,9 @@ def gradients() -> list[svod.Tensor]:
     assert x.grad is not None
     slope: svod.Tensor = grad(loss_of)(x)
     rows: svod.Tensor = vmap(loss_of)(svod.ones(3, 2))
-    first = svod.autograd.grad(loss_of(x), [x])
-    return [x.grad, slope, rows, first[0], jacobian(loss_of, x), hessian(loss_of, x)]
+    first = svod.autograd.grad(loss_of(x), [x])[0]
+    assert first is not None
+    return [x.grad, slope, rows, first, jacobian(loss_of, x), hessian(loss_of, x)]
 
 
 # -- modules -------------------------------------------------------------------------------------
@@ -166,7 +167,8 @@ class Block(nn.Module):
     def forward(self, x: svod.Tensor) -> svod.Tensor:
         """x and what the layer adds."""
         inner: svod.Tensor = self.wide(self.norm(x))
-        return x + self.back(F.gelu(inner))
+        added: svod.Tensor = self.back(F.gelu(inner))
+        return x + added
 
 
 class Classifier(nn.Module):

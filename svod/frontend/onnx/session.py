@@ -94,6 +94,7 @@ def get_available_providers() -> list[str]:
 
 
 def get_device() -> str:
+    """What sessions run on unless told otherwise: "GPU" or "CPU"."""
     return "GPU" if "CUDAExecutionProvider" in get_available_providers() else "CPU"
 
 
