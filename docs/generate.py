@@ -35,7 +35,7 @@ AFTER = (
 )
 FOLDERS = (
     "tools", "llm", "frontend", "nn", "tensor", "runtime", "device", "codegen", "optimize",
-    "schedule", "ir", "dtype", "base",
+    "schedule", "ir", "dtype", "base", "reference",
 )  # fmt: skip
 
 

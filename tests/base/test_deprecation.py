@@ -30,7 +30,7 @@ def test_a_deprecated_function_warns_at_each_call_and_works():
     def old(x: int) -> int:
         return x + 1
 
-    with pytest.warns(DeprecationWarning, match="old is deprecated since 0.1") as found:
+    with pytest.warns(DeprecationWarning, match=r"old is deprecated since 0\.1") as found:
         assert old(1) == 2
     assert found[0].filename == __file__ and old.__name__ == "old"
     assert issubclass(SvodDeprecationWarning, SvodWarning)
