@@ -478,7 +478,9 @@ def exports_stub(module: str) -> str:
     found = import_module(module)
     for name in PUBLIC[module].split():
         value = getattr(found, name)
-        if isinstance(value, ModuleType):
+        if f"{module}.{name}" in PUBLIC:
+            stub.imports.add(f"from {module} import {name} as {name}")
+        elif isinstance(value, ModuleType):
             folder, _, last = value.__name__.rpartition(".")
             stub.imports.add(f"from {folder} import {last} as {name}")
         else:

@@ -1,7 +1,6 @@
 # Written by docs/stubs.py: do not edit.
 # ruff: noqa
 
-from svod.nn import schedules as lr_scheduler
 from svod.nn.adaptive import ASGD as ASGD
 from svod.nn.adaptive import Adadelta as Adadelta
 from svod.nn.adaptive import Adafactor as Adafactor
@@ -37,5 +36,6 @@ from svod.nn.schedules import ReduceLROnPlateau as ReduceLROnPlateau
 from svod.nn.schedules import SequentialLR as SequentialLR
 from svod.nn.schedules import StepLR as StepLR
 from svod.nn.schedules import WarmupCosineLR as WarmupCosineLR
+from svod.optim import lr_scheduler as lr_scheduler
 
 

@@ -43,7 +43,7 @@ def test_names_that_stay_do_not_warn():
 
 
 def test_a_name_goes_after_it_has_warned():
-    with pytest.raises(ValueError, match="warns since 0.3 and is gone in 0.3"):
+    with pytest.raises(ValueError, match=r"warns since 0\.3 and is gone in 0\.3"):
         Deprecation("old", "new", since="0.3", until="0.3")
 
 

@@ -184,9 +184,21 @@ def var(
     return (total / count).cast(kind)
 
 
-def std(input: Tensor, *args: Any, **options: Any) -> Tensor:
+def std(
+    input: Tensor,
+    dim: Axis = None,
+    unbiased: bool | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+    mask: Tensor | None = None,
+) -> Tensor:
     """The standard deviation of the elements where the mask holds."""
-    return var(input, *args, **options).sqrt()
+    found = var(
+        input, dim, unbiased, correction=correction, keepdim=keepdim, dtype=dtype, mask=mask
+    )
+    return found.sqrt()
 
 
 def logaddexp(
