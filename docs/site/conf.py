@@ -16,5 +16,5 @@ html_show_sphinx = False
 html_copy_source = False
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence"]
-suppress_warnings = ["myst.xref_missing", "misc.highlighting_failure"]
+suppress_warnings = ["myst.header", "myst.xref_missing", "misc.highlighting_failure"]
 nitpicky = False
