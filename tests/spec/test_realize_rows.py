@@ -464,6 +464,18 @@ def test_names_that_make_no_sense_are_refused():
         prepare([x + 3], outputs=["a", "b"])
 
 
+def test_inputs_without_elements_are_inputs_of_results_that_read_nothing():
+    x, y = Tensor(np.zeros((3, 0), np.float32)), Tensor(np.zeros((0, 4), np.float32))
+    bias = Tensor(numbers(4))
+    plan = prepare([x @ y + bias], inputs={"x": x, "y": y, "bias": bias})
+    assert list(plan.inputs) == ["bias", "x", "y"]
+    given = {"x": np.zeros((3, 0), np.float32), "y": np.zeros((0, 4), np.float32)}
+    other = numbers(4, seed=1)
+    np.testing.assert_array_equal(plan(**given, bias=other), np.stack([other] * 3))
+    with pytest.raises(ShapeError, match="'x'"):
+        plan(**given | {"x": np.zeros((3, 1), np.float32)}, bias=other)
+
+
 def test_copies_between_two_cpu_devices_are_copies():
     x = Tensor(numbers(6))
     plan = ((x + 1).to("CPU:1") * 2).prepare()

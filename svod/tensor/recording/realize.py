@@ -526,12 +526,13 @@ def _port_names(
             number += 1
         inputs[node.sn] = (f"input{number}", None)
         number += 1
-    unused = [name for node, (name, _) in given.items() if node.sn not in inputs]
-    if unused:
-        raise ConfigError(
-            f"the tensors do not depend on the input {unused[0]!r}: where it is a constant such as "
-            "zeros, realize() it before it is used, so that it has memory"
-        )
+    for node, (name, shape) in given.items():
+        if node.sn not in inputs and 0 not in shape:  # without elements, nothing can depend on them
+            raise ConfigError(
+                f"the tensors do not depend on the input {name!r}: where it is a constant such as "
+                "zeros, realize() it before it is used, so that it has memory"
+            )
+        inputs[node.sn] = (name, shape)
     names = list(outputs or [])
     if names and len(names) != len(pending):
         raise ConfigError(f"{len(pending)} outputs need as many names, got {names}")
@@ -540,7 +541,8 @@ def _port_names(
     shapes = [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)]
     pairs = frozenset((*complex_inputs, *[names[place] for place in complex_places]))
     empty = {n: Buffer.new(t.device, 0, t.dtype) for n, t in enumerate(pending) if 0 in t.shape}
-    return PortNames(inputs, shapes, pairs, empty)
+    memory = {node.sn: _ensure_memory(node) for node in given}
+    return PortNames(inputs, shapes, pairs, empty, memory)
 
 
 def _assigned(node: UOp) -> UOp:
