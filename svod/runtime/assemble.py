@@ -170,10 +170,10 @@ class _Build:
         builder.set_output_buffers(outputs)
         for node, (name, shape) in names.inputs.items():
             if names.is_whole and node not in self.places:  # simplification left no reader
-                buffer = schedule.inputs.get(node, names.memory.get(node))
-                if buffer is None:
+                held = schedule.inputs.get(node) or names.memory.get(node)
+                if held is None:
                     continue
-                self._place(node, buffer)
+                self._place(node, held)
             if node in self.places:
                 builder.name_input(name, self.places[node], shape, name in names.complex)
         for (name, shape), place in zip(names.outputs, outputs, strict=False):

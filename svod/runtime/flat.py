@@ -54,6 +54,11 @@ class FlatPlan:
         self._checked: dict[int, list[Buffer]] = {}  # by record: what a check looks at
         self.has_stops = False
 
+    @property
+    def has_checks(self) -> bool:
+        """Whether a run looks at what checks of indices found."""
+        return bool(self._checked)
+
     # -- building -------------------------------------------------------------------------------
 
     def add_kernel(self, index: int, kernel: PreparedKernel, group: int) -> None:

@@ -24,6 +24,7 @@ from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
 from svod.runtime.flat import FlatPlan
 from svod.runtime.flatten import flatten
+from svod.runtime.kept import KeptPlan, kept_plan
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher
 from svod.runtime.ops import (
@@ -193,6 +194,15 @@ class ExecutionPlan:
                 array = target
             found.append(array)
         return found[0] if len(found) == 1 else tuple(found)
+
+    def without_memory(self, inputs: Sequence[int]) -> KeptPlan | None:
+        """The plan for runs over other memory, given the ids of its inputs' nodes; None where it
+        is more than one native call of kernels, or has variables."""
+        flat = self._flat
+        if self._run is None or flat is None or flat.has_checks or self._variables.bounds:
+            return None
+        places = [self._ast_to_buffer.get(node) for node in inputs]
+        return kept_plan(self._ops, flat, self._buffers(), places, self._outputs)
 
     def profile(self, runs: int = 1, roofline: Roofline | None = None) -> ProfileTable:
         """Run and show the time per kernel, with rates where the kernels carry estimates.

@@ -36,8 +36,9 @@ from svod.runtime.assemble import PortNames
 from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.instantiate import check_before_writing, instantiate
+from svod.runtime.kept import is_met, put, take
 from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
-from svod.runtime.plan import ExecutionPlan
+from svod.runtime.plan import ExecutionPlan, watchers
 from svod.runtime.plan_facts import PlanFacts
 from svod.runtime.ports import Shape
 from svod.runtime.prepare import prepare_plan
@@ -65,7 +66,6 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         return
     if tracing.state.depth:
         tensors = deferred(tensors)
-    config = PrepareConfig.of(config)
     pending = _pending(tensors)
     if not pending:
         return
@@ -77,15 +77,58 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     wanted: Sequence[Tensor] = pending
     if has_meshes() and on_mesh([t.uop for t in pending]):
         wanted, places = _parts(pending)
-    plan, found = _plan(wanted, config, context)
+    is_plain = config is None and watch is None and not watchers
+    config = PrepareConfig.of(config)
+    found, results, plan = _compute(wanted, config, context, watch, is_plain)
+    if len(results) < len(pending):
+        raise BatchOutputMismatch(len(pending), len(results))
+    note_buffers([*found.buffers, *wire(pending, results, places)])
+    del plan  # only now: intermediate memory goes after the tensors have theirs
+
+
+def _compute(
+    tensors: Sequence[Tensor],
+    config: PrepareConfig,
+    context: str,
+    watch: Watch | None,
+    is_plain: bool,
+) -> tuple[Normalization, list[Buffer], ExecutionPlan | None]:
+    """The graph of the tensors, their values, and the plan that computed them.
+
+    Where the plan of an equal graph was kept, it runs again; in a new one, numbers that change from
+    call to call are arguments.
+    """
+    default = tensors[0].device
+    state = (default, config.optimizer, config.memory, knobs.codegen_key(), knobs.threads)
+    with _Uncollected():
+        roots = _roots(tensors)
+        graph = _normalized(roots, context)
+        kept = take((graph.sink, *state)) if is_plain else None
+        if kept is None and not _is_known(graph, default, config):
+            changed = lifted(roots, default)
+            if changed is not roots:
+                graph = _normalized(changed, context)
+                kept = take((graph.sink, *state)) if is_plain else None
+        key = (graph.sink, *state)
+        if kept is None:
+            plan, _ = _make_plan(tensors, config, context, None, None, graph)
+    if kept is not None:
+        try:
+            held = input_buffers(graph.parameters)
+            return graph, kept.run([held[node.sn] for node in graph.parameters]), None
+        finally:
+            put(key, kept)
     if watch is None:
         plan.execute()
     else:
         watch.prepared(plan)
         watch.execute(plan)
-    if plan.num_outputs() < len(pending):
-        raise BatchOutputMismatch(len(pending), plan.num_outputs())
-    note_buffers([*found.buffers, *wire(pending, plan, places)])
+    results = plan.output_buffers()
+    if is_plain and is_met(key):
+        kept = plan.without_memory([node.sn for node in graph.parameters])
+        if kept is not None:
+            put(key, kept)
+    return graph, results, plan
 
 
 def _parts(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Place]]:
@@ -165,7 +208,7 @@ def prepare(
     if watch is not None:
         watch.prepared(plan)
     made = assignments(pending)
-    note_buffers([*found.buffers, *wire(pending, plan)])
+    note_buffers([*found.buffers, *wire(pending, plan.output_buffers())])
     tensor_registry.replace_nodes({node: _assigned(node) for node in made})
     for tensor, floats in zip(asked, tensors, strict=True):
         if floats is not tensor:
@@ -214,17 +257,19 @@ def schedule_of(
     return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
 
 
-def wire(pending: Sequence[Tensor], plan: ExecutionPlan, places: Sequence[Place] = ()) -> list[UOp]:
-    """Point the tensors, and every live tensor built on them, at the plan's outputs.
+def wire(
+    pending: Sequence[Tensor], results: Sequence[Buffer], places: Sequence[Place] = ()
+) -> list[UOp]:
+    """Point the tensors, and every live tensor built on them, at the results.
 
-    Outputs belong to tensors by position; tensors past the last output stay as they are. Returns
+    Results belong to tensors by position; tensors past the last one stay as they are. Returns
     the new BUFFERs.
     """
     mapping: dict[UOp, UOp] = {}
     owners: dict[UOp, Tensor] = {}
     bases: dict[tuple[int, Place], UOp] = {}
     held = list(places) or [None] * len(pending)
-    for tensor, buffer, place in zip(pending, plan.output_buffers(), held, strict=False):
+    for tensor, buffer, place in zip(pending, results, held, strict=False):
         old = tensor.uop
         if old.op == O.ASSIGN:
             mapping[old] = _assigned(old)
@@ -341,26 +386,31 @@ def _plan(
     names: _Names | PortNames | None = None,
     live: frozenset[UOp] | None = None,
 ) -> tuple[ExecutionPlan, Normalization]:
-    maybe_sweep()  # what earlier work left behind
-    # Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
+    with _Uncollected():
         return _make_plan(pending, config, context, names, live)
-    finally:
-        if was_collecting:
-            _grow_old()
-            gc.enable()
 
 
-def _grow_old() -> None:
-    """Let the collector take what is there for old: it has just been made, to be kept.
+class _Uncollected:
+    """Keeps the garbage collector out while a graph becomes a plan.
 
-    Else it would walk over all nodes of a graph several times before it thinks so itself.
+    Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
+    Afterwards all objects count as old: they have just been made, to be kept. Else the collector
+    would walk over all nodes of a graph several times before it thinks so itself.
     """
-    if not gc.get_freeze_count():  # somebody else's frozen objects would thaw
-        gc.freeze()
-        gc.unfreeze()
+
+    __slots__ = ("_was_collecting",)
+
+    def __enter__(self) -> None:
+        maybe_sweep()  # what earlier work left behind
+        self._was_collecting = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        if self._was_collecting:
+            if not gc.get_freeze_count():  # somebody else's frozen objects would thaw
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def _make_plan(
@@ -369,21 +419,18 @@ def _make_plan(
     context: str,
     names: _Names | PortNames | None,
     live: frozenset[UOp] | None,
+    graph: Normalization | None = None,
 ) -> tuple[ExecutionPlan, Normalization]:
     default = pending[0].device
-    roots: Sequence[UOp] = [_on_device(t, default) for t in pending if 0 not in t.uop.shape]
+    roots = _roots(pending)
     if has_meshes() and on_mesh(roots):
         raise UnsupportedError("plans and recorded functions over a mesh: use realize()", "MESH")
     folded: list[Buffer] = []
     if live is not None:
         roots, folded = _folded(roots, live, config)
-    found = _normalized(roots, context)
+    found = graph or _normalized(roots, context)
     if not _is_known(found, default, config):
-        if names is None and live is None:  # of a plan that is run once
-            roots = lifted(roots, default)
-            found = _normalized(roots, context)
-        if not _is_known(found, default, config):
-            count_compilation(pending[0].uop, pending[0].shape)
+        count_compilation(pending[0].uop, pending[0].shape)
     if isinstance(names, tuple) and found.values:  # callers may give variables other values
         check_ranges(found.sink)
     schedule = _schedule(found, default, config)
@@ -413,6 +460,12 @@ def _make_plan(
     if knobs.origins:
         _trace_kernels(plan, schedule, found)
     return plan, found
+
+
+def _roots(tensors: Sequence[Tensor]) -> Sequence[UOp]:
+    """What is computed for the tensors that have elements."""
+    default = tensors[0].device
+    return [_on_device(t, default) for t in tensors if 0 not in t.uop.shape]
 
 
 def _on_device(tensor: Tensor, default: str) -> UOp:
