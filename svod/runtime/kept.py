@@ -7,7 +7,7 @@ gives back the outputs. Only plans that are one native call of kernels are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from svod.device.allocator import Allocator
@@ -18,9 +18,6 @@ from svod.dtype.types import DType
 from svod.runtime.flat import FlatPlan
 from svod.runtime.ops import PreparedKernel, PreparedOp
 from svod.runtime.ports import written_places
-from svod.schedule.cache import Cache, forgotten
-
-KEPT = 512  # plans
 
 
 class _Output(NamedTuple):
@@ -138,28 +135,3 @@ def kept_plan(
         [() if place is None else tuple(words.get(place, ())) for place in read],
         outputs, [_Scratch(nbytes, tuple(uses)) for nbytes, uses in scratch.values()],
     )  # fmt: skip
-
-
-_plans: dict[Hashable, KeptPlan] = {}  # those that nobody runs now
-_met: Cache[Hashable, bool] = Cache("graphs met once", lambda: 4 * KEPT)
-
-
-def take(key: Hashable) -> KeptPlan | None:
-    """The plan of a graph, for this thread alone until it is put back."""
-    return _plans.pop((forgotten[0], key), None)
-
-
-def put(key: Hashable, plan: KeptPlan) -> None:
-    """Keep a plan for the next run of its graph; the oldest goes where there are too many."""
-    _plans[forgotten[0], key] = plan
-    while len(_plans) > KEPT:
-        _plans.pop(next(iter(_plans)), None)
-
-
-def is_met(key: Hashable) -> bool:
-    """Whether the graph was computed before: the first plan of a graph is not kept."""
-    key = (forgotten[0], key)
-    if _met.get(key):
-        return True
-    _met.insert(key, True)
-    return False

@@ -36,7 +36,6 @@ from svod.runtime.assemble import PortNames
 from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.instantiate import check_before_writing, instantiate
-from svod.runtime.kept import is_met, put, take
 from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
 from svod.runtime.plan import ExecutionPlan, watchers
 from svod.runtime.plan_facts import PlanFacts
@@ -49,6 +48,7 @@ from svod.schedule.schedule import pre_schedule, schedules
 from svod.schedule.sizes import check_ranges
 from svod.tensor.core import history, tensor_registry, tracing
 from svod.tensor.core.tensor_core import wrap
+from svod.tensor.recording.kept_plans import put, take
 from svod.tensor.recording.scalar_arguments import count_compilation, lifted
 from svod.tensor.views.pending_writes import assignments, deferred, with_writes
 
@@ -101,15 +101,17 @@ def _compute(
     default = tensors[0].device
     state = (default, config.optimizer, config.memory, knobs.codegen_key(), knobs.threads)
     with _Uncollected():
-        roots = _roots(tensors)
+        roots, is_known = _roots(tensors), True
         graph = _normalized(roots, context)
-        kept = take((graph.sink, *state)) if is_plain else None
-        if kept is None and not _is_known(graph, default, config):
-            changed = lifted(roots, default)
+        kept = take((graph.sink.sn, *state)) if is_plain else None
+        if kept is None:
+            is_known = _is_known(graph, default, config)
+            changed = roots if is_known else lifted(roots, default)
             if changed is not roots:
                 graph = _normalized(changed, context)
-                kept = take((graph.sink, *state)) if is_plain else None
-        key = (graph.sink, *state)
+                kept = take((graph.sink.sn, *state)) if is_plain else None
+                is_known = kept is not None or _is_known(graph, default, config)
+        key = (graph.sink.sn, *state)
         if kept is None:
             plan, _ = _make_plan(tensors, config, context, None, None, graph)
     if kept is not None:
@@ -124,7 +126,7 @@ def _compute(
         watch.prepared(plan)
         watch.execute(plan)
     results = plan.output_buffers()
-    if is_plain and is_met(key):
+    if is_plain and is_known:
         kept = plan.without_memory([node.sn for node in graph.parameters])
         if kept is not None:
             put(key, kept)

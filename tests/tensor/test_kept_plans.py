@@ -14,9 +14,10 @@ import svod
 from svod import Tensor
 from svod.base.knobs import knobs
 from svod.ir.sweep import sweep
-from svod.runtime import kept
 from svod.runtime.caches import clear_kernel_cache
+from svod.runtime.kept import KeptPlan
 from svod.tensor.core.tensor_registry import buffer_of
+from svod.tensor.recording import kept_plans
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -27,13 +28,13 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 def runs(monkeypatch):
     """How often a kept plan ran."""
     found: list[int] = []
-    run = kept.KeptPlan.run
+    run = KeptPlan.run
 
     def counted(self, inputs):
         found.append(1)
         return run(self, inputs)
 
-    monkeypatch.setattr(kept.KeptPlan, "run", counted)
+    monkeypatch.setattr(KeptPlan, "run", counted)
     clear_kernel_cache()
     return found
 
@@ -153,15 +154,15 @@ def test_threads_share_the_plans(runs):
 def test_a_plan_is_one_threads_alone_while_it_runs(runs):
     for _ in range(3):
         (Tensor(numbers(5)) * 4).realize()
-    (_, key), plan = list(kept._plans.items())[-1]
-    assert kept.take(key) is plan and kept.take(key) is None
+    (_, key), plan = list(kept_plans._plans.items())[-1]
+    assert kept_plans.take(key) is plan and kept_plans.take(key) is None
     np.testing.assert_array_equal((Tensor(numbers(5)) * 4).numpy(), numbers(5) * 4)
-    kept.put(key, plan)
+    kept_plans.put(key, plan)
 
 
 def test_many_graphs_are_bounded(runs, monkeypatch):
-    monkeypatch.setattr(kept, "KEPT", 3)
+    monkeypatch.setattr(kept_plans, "KEPT", 3)
     for size in range(2, 8):
         for _ in range(3):
             (Tensor(numbers(size)) + 2).realize()
-    assert len(kept._plans) <= 3
+    assert len(kept_plans._plans) <= 3
