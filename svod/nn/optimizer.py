@@ -3,7 +3,8 @@
 ``step`` builds the updates of all parameters as one graph and realises it once, together with
 everything that still has to read the old values: the loss, the gradients, running statistics.
 Updates are assignments, so parameters and state keep their memory. Learning rates and powers of
-betas are data, not constants: changing them compiles nothing.
+betas are data, not constants: changing them compiles nothing. A momentum, or betas, that a schedule
+changes become data at the first change.
 """
 
 from __future__ import annotations
@@ -32,10 +33,32 @@ Numbers = dict[str, Tensor]
 
 
 class Group(Table):
-    """Parameters and their options. Plans read learning rates as data, all else is recorded."""
+    """Parameters and their options.
 
-    __slots__ = ()
+    Plans read learning rates as data, and the momentum or the betas once they have changed; all
+    else is recorded.
+    """
+
+    __slots__ = ("varying",)
     free = frozenset(("lr", "initial_lr", "params"))
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__(options)
+        self.varying: set[str] = set()  # of the momentum and the betas, what has changed
+
+    def is_data(self, key: Any, value: Any) -> bool:
+        if key not in ("momentum", "betas") or key not in self or self[key] == value:
+            return super().is_data(key, value)
+        is_known = key in self.varying
+        self.varying.add(key)
+        return is_known and bool(value) == bool(self[key])  # without momentum is another step
+
+    def decays(self) -> dict[str, float]:
+        """The values of what varies, each beta by itself."""
+        found = {"momentum": self["momentum"]} if "momentum" in self.varying else {}
+        if "betas" in self.varying:
+            found |= {f"beta{number}": beta for number, beta in enumerate(self["betas"], 1)}
+        return found
 
 
 _NEVER_NEGATIVE = frozenset((
@@ -150,8 +173,11 @@ class Optimizer:
             if not trained:
                 continue
             _follow(group["params"][0], scalars)
-            _scalar(scalars, "lr", group["lr"], group["params"][0].device)
+            for name, value in {"lr": group["lr"], **group.decays()}.items():
+                _scalar(scalars, name, value, group["params"][0].device)
             shared = self._numbers(scalars, group)
+            for name in group.decays():
+                shared |= {name: scalars[name], f"{name} rest": 1 - scalars[name]}
             at = {kind: _rounded(shared, *kind) for kind in {_number_kind(p) for p, _ in trained}}
             for p, state in trained:
                 _follow(p, state)
@@ -173,20 +199,22 @@ class Optimizer:
         return self._update(p.detach(), g, state, group, at).cast(p.dtype).detach()
 
     def refresh(self) -> None:
-        """Write learning rates that were changed into their data, where a plan reads them."""
+        """Write numbers that were changed into their data, where a plan reads them."""
         for group, scalars in zip(self.param_groups, self._scalars, strict=True):
-            if "lr" in scalars:
-                _scalar(scalars, "lr", group["lr"], scalars["lr"].device)
+            for name, value in {"lr": group["lr"], **group.decays()}.items():
+                if name in scalars:
+                    _scalar(scalars, name, value, scalars["lr"].device)
 
     # -- what recorded functions depend on -----------------------------------------------------
 
     def _plan_flags(self) -> dict[str, Any]:
-        """The options but learning rates, and which parameters are trained."""
+        """The options that are no data, and which parameters are trained."""
         found: dict[str, Any] = {}
         for number, group in enumerate(self.param_groups):
             trained = tuple([history.is_leaf(p) for p in group["params"]])
             found[f"{number} trained"] = trained
             options = {k: v for k, v in group.items() if k not in Group.free and is_plain(v)}
+            options |= {k: bool(group[k]) for k in group.varying}
             found.update({f"{number} {k}": v for k, v in options.items()})
         return found
 
@@ -211,7 +239,7 @@ class Optimizer:
             plain = {k: v for k, v in group.items() if k != "params"}
             numbers = list(range(position, position + len(group["params"])))
             position += len(numbers)
-            shared = {k: t.numpy() for k, t in scalars.items() if k != "lr"}
+            shared = {k: t.numpy() for k, t in scalars.items() if k not in _OPTIONS}
             groups.append({**plain, "params": numbers, "scalars": shared})
         state = {i: {k: t.numpy() for k, t in s.items()} for i, s in self.state.items()}
         return {"state": state, "param_groups": groups}
@@ -261,11 +289,10 @@ class Optimizer:
         if step is None:
             return found
         found["steps"] = step + self.first_step
-        for number, beta in enumerate(group.get("betas", ()), 1):
-            found[f"beta{number}_power"] = beta**step
         return found
 
 
+_OPTIONS = ("lr", "momentum", "beta1", "beta2")  # kept as data beside the group
 _COUNTS = ("step", "mu_product", "eta", "mu")  # of torch, for each parameter
 
 
@@ -339,17 +366,26 @@ def put(state: State, name: str, value: Tensor) -> Tensor:
     return found.assign(value.cast(found.dtype))
 
 
-def power(scalars: Numbers, name: str, beta: float) -> Tensor:
-    """The running power of a beta, multiplied once more; the first is the beta itself."""
-    if name not in scalars:
-        scalars[name] = Tensor(np.ones((1,), np.float64), device=scalars["lr"].device)
-    return scalars[name].assign(scalars[name] * beta)
+def decay(group: Group, at: Numbers, name: str) -> tuple[Any, Any]:
+    """The momentum or a beta, and what it leaves of 1: numbers, or data where it varies."""
+    if name in at:
+        return at[name], at[f"{name} rest"]
+    value = group["momentum"] if name == "momentum" else group["betas"][int(name[4:]) - 1]
+    return value, 1 - value
 
 
-def corrections(scalars: Numbers, betas: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def power(group: Group, scalars: Numbers, name: str, step: Tensor) -> Tensor:
+    """A beta to the number of steps: the beta of now, also where a schedule changes it."""
+    if name in scalars:
+        return (step * scalars[name].log2()).exp2()
+    beta = group["betas"][int(name[4:]) - 1]
+    return (step * float(np.log2(beta))).exp2() if beta else step * 0
+
+
+def corrections(group: Group, scalars: Numbers, step: Tensor) -> tuple[Tensor, Tensor]:
     """What running means that start from zero lack in this step, for both betas."""
-    first, second = betas
-    return 1 - power(scalars, "beta1_power", first), 1 - power(scalars, "beta2_power", second)
+    first, second = (power(group, scalars, name, step) for name in ("beta1", "beta2"))
+    return 1 - first, 1 - second
 
 
 def check_betas(betas: Sequence[float]) -> None:
@@ -364,15 +400,15 @@ def steps(scalars: Numbers, start: float = 0.0) -> Tensor:
     return scalars["steps"].assign(scalars["steps"] + 1)
 
 
-def running_mean(state: State, name: str, p: Tensor, g: Tensor, beta: float) -> Tensor:
-    """The mean of gradients so far, older ones counting less."""
+def running_mean(state: State, name: str, p: Tensor, g: Tensor, rest: Any) -> Tensor:
+    """The mean of gradients so far, older ones counting less; ``rest`` is what a new one counts."""
     mean = kept(state, name, p)
-    return put(state, name, mean + (g - mean) * (1 - beta))
+    return put(state, name, mean + (g - mean) * rest)
 
 
-def running_square(state: State, name: str, p: Tensor, g: Tensor, beta: float) -> Tensor:
+def running_square(state: State, name: str, p: Tensor, g: Tensor, beta: Any, rest: Any) -> Tensor:
     """The mean square of gradients so far, older ones counting less."""
-    return put(state, name, kept(state, name, p) * beta + g * g * (1 - beta))
+    return put(state, name, kept(state, name, p) * beta + g * g * rest)
 
 
 guard_class(Optimizer, "__init__", "add_param_group", "step", "load_state_dict")
