@@ -10,6 +10,7 @@ from svod.base.errors import ConfigError, ShapeError
 from svod.ir import build as B
 from svod.nn import schedules as lr_scheduler
 from svod.nn.adaptive import ASGD, Adadelta, Adafactor, Adamax, NAdam, RAdam, Rprop
+from svod.nn.lbfgs import LBFGS
 from svod.nn.optimizer import (
     Group,
     Numbers,
@@ -364,7 +365,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 guard(globals())
 __all__ = [
-    "ASGD", "LAMB", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion",
-    "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
+    "ASGD", "LAMB", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
+    "Lion", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
     "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", "orthogonalized", *_schedules,
 ]  # fmt: skip

@@ -3,3 +3,4 @@
 from svod.nn.optim import *  # noqa: F403
 from svod.nn.optim import __all__ as __all__
 from svod.optim import lr_scheduler as lr_scheduler
+from svod.optim import swa_utils as swa_utils

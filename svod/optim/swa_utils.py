@@ -1,0 +1,4 @@
+"""Averages of weights, under torch's name of the module."""
+
+from svod.nn.averaging import *  # noqa: F403
+from svod.nn.averaging import __all__ as __all__
