@@ -238,6 +238,8 @@ def choose_plain(nest: Nest) -> None:
             return
         lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape, lane, machine))
         nest.apply(Opt("LANE", lane.arg.id, lanes))
+        if tile.parts > 1:
+            nest.apply(Opt("UPCAST", lane.arg.id, tile.parts))
         if tile.upcasts:
             nest.apply(*lane_first(nest.main()))
     elif tile.upcasts:
@@ -345,11 +347,12 @@ def _lane_width(size: int, width: int, most: int) -> int:
 
 
 class _Tile:
-    __slots__ = ("lanes", "upcasts")
+    __slots__ = ("lanes", "parts", "upcasts")
 
     def __init__(self) -> None:
         self.upcasts: list[tuple[UOp, int]] = []
         self.lanes = 0
+        self.parts = 1  # copies of the lanes side by side
 
 
 def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[UOp, UOp]) -> _Tile:
@@ -370,7 +373,9 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         if not free:
             return tile
         vectors = _tile_vectors(extent(lane), width)
-        tile.lanes = vectors * width if extent(lane) >= width else 0
+        # The code generator takes vectors of 2 and of 4 registers apart, no others.
+        tile.parts = vectors if vectors == 3 else 1
+        tile.lanes = vectors // tile.parts * width if extent(lane) >= width else 0
         if not tile.lanes:
             vectors = 1
         rows = budget // vectors
