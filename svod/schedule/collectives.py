@@ -3,21 +3,24 @@
 In: a value as one node per hosted rank, and its placement. Out: the same value placed otherwise.
 Where this process hosts every rank, a collective is ordinary nodes over the parts of all ranks;
 else it is a CUSTOM_FUNCTION that a carrier implements. Those form one chain, which is the same on
-every rank: no two ranks can wait for each other in different collectives.
+every rank: no two ranks can wait for each other in different collectives. Parts are alike in size:
+where an axis is not split equally, what is behind its end is padding, with values of any kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import CustomArg
-from svod.ir.node import UOp, make
+from svod.ir.node import UOp, const, make
 from svod.ir.placement import Dims, Mesh, Placement
+from svod.ir.reductions import identity
 
 ALL_REDUCE, REDUCE_SCATTER = "distributed.all_reduce", "distributed.reduce_scatter"
 ALL_GATHER, ALL_TO_ALL = "distributed.all_gather", "distributed.all_to_all"
@@ -106,8 +109,37 @@ class Carrier:
         return Value(value.shape, Placement(dims), tuple(parts))
 
     def _part(self, node: UOp, dim: int, axis: str, place: int) -> UOp:
-        size = node.shape[dim] // self.mesh.size(axis)
-        return narrowed(node, dim, place * size, (place + 1) * size)
+        """What the rank at a place along an axis has of a value; behind its end there are zeros."""
+        length = node.shape[dim]
+        size = part_of(length, self.mesh.size(axis))
+        start, stop = place * size, min(length, (place + 1) * size)
+        if stop - start == size:
+            return narrowed(node, dim, start, stop)
+        if start >= stop:
+            shape = (*node.shape[:dim], size, *node.shape[dim + 1 :])
+            return B.full(shape, 0, node.dtype)
+        pairs = [(0, 0)] * len(node.shape)
+        pairs[dim] = (0, size - (stop - start))
+        return B.pad(narrowed(node, dim, start, stop), tuple(pairs))
+
+    def without_padding(self, value: Value, op: int, axes: Sequence[int] | None = None) -> Value:
+        """The value with what is behind the end of axes neutral to a fold."""
+        dims, shape = value.placement.dims, value.shape
+        parts = list(value.parts)
+        neutral = const(identity(op, parts[0].dtype), parts[0].dtype)
+        for dim, axis in enumerate(dims):
+            if axis is None or (axes is not None and dim not in axes):
+                continue
+            size = part_of(shape[dim], self.mesh.size(axis))
+            if size * self.mesh.size(axis) == shape[dim]:
+                continue
+            for i, rank in enumerate(self.mesh.hosted):
+                used = shape[dim] - self.mesh.coordinate(rank, axis) * size
+                if used <= 0:
+                    parts[i] = B.full(parts[i].shape, neutral.arg, neutral.dtype)
+                elif used < size:
+                    parts[i] = B.where(_front(parts[i].shape, dim, used), parts[i], neutral)
+        return Value(shape, value.placement, tuple(parts))
 
     def _steps(self, value: Value, dims: Dims) -> list[tuple[str, str, int, int, int]]:
         """Collectives from a placement to another: kind, mesh axis, old and new axis, bytes."""
@@ -150,6 +182,8 @@ class Carrier:
         self.done.append(Collective(kind, axis, nbytes, stored[0].shape, self.line))
         move = self._within if self.mesh.is_whole else self._between
         parts = move(stored, kind, axis, old, new)
+        if kind in (ALL_GATHER, ALL_TO_ALL):  # what is behind the end is nobody's
+            parts = tuple([narrowed(part, old, 0, value.shape[old]) for part in parts])
         return Value(value.shape, Placement(tuple(dims), partial), parts)
 
     # -- every rank is in this process -------------------------------------------------------------
@@ -243,7 +277,21 @@ def _through(value: Value, dims: Dims, mesh: Mesh) -> Through | None:
 
 def local_shape(mesh: Mesh, shape: tuple[Any, ...], dims: Dims) -> tuple[Any, ...]:
     """The shape of the part that a rank has."""
-    return tuple([n if d is None else n // mesh.size(d) for n, d in zip(shape, dims, strict=True)])
+    sizes = zip(shape, dims, strict=True)
+    return tuple([n if d is None else part_of(n, mesh.size(d)) for n, d in sizes])
+
+
+def part_of(length: Any, ranks: int) -> Any:
+    """How long the part of each rank is; the last ranks have less of the axis, or nothing."""
+    return -(-length // ranks)
+
+
+def _front(shape: tuple[Any, ...], dim: int, count: int) -> UOp:
+    """True in the first places of an axis."""
+    small = (*shape[:dim], count, *shape[dim + 1 :])
+    pairs = [(0, 0)] * len(shape)
+    pairs[dim] = (0, shape[dim] - count)
+    return B.pad(B.full(small, True, dt.bool_), tuple(pairs))
 
 
 def reshaped(
@@ -252,7 +300,7 @@ def reshaped(
     """Which splits survive a reshape: those of the source, and those of the result.
 
     Axes that are joined or cut form groups of equal size. A part stays in one piece where the
-    first axis of its group is the split one.
+    first axis of its group is the split one, and it has no padding or is alone in its group.
     """
     kept: list[str | None] = [None] * len(before)
     found: list[str | None] = [None] * len(after)
@@ -275,6 +323,9 @@ def reshaped(
         if not sources or not results:
             continue
         axis = dims[sources[0]]
-        if axis is not None and after[results[0]] % mesh.size(axis) == 0:
+        if axis is None:
+            continue
+        is_even = not (before[sources[0]] % mesh.size(axis) or after[results[0]] % mesh.size(axis))
+        if is_even or (len(sources) == 1 and len(results) == 1):
             kept[sources[0]] = found[results[0]] = axis
     return tuple(kept), tuple(found)

@@ -342,10 +342,11 @@ class Tensor(
         """
         dims = (*spec, *[None] * (self.ndim - len(spec)))
         mesh.check(dims, self.shape)
-        if self.dtype.is_complex:
-            raise DTypeError("complex tensors cannot be sharded: give view_as_real(x)")
-        node = self.to(mesh.name).uop
-        return wrap(make(O.SHARD, node.dtype, (node,), Placement(dims)), mesh.name)
+        found = self.to(mesh.name).uop
+        node = B.floats_of(found)
+        if node is not found:
+            dims = (*dims, None)  # a number stays on one rank
+        return wrap(B.like(found, make(O.SHARD, node.dtype, (node,), Placement(dims))), mesh.name)
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """On another device."""

@@ -19,7 +19,6 @@ from svod.base.errors import (
     ConfigError,
     EmptySchedule,
     ShapeError,
-    UnsupportedError,
 )
 from svod.base.knobs import knobs
 from svod.device.buffer import Buffer
@@ -28,7 +27,7 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.capabilities import Capabilities
-from svod.ir.node import UOp, elements, make, serial
+from svod.ir.node import UOp, elements, make, serial, toposort
 from svod.ir.placement import Placed, has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
@@ -73,11 +72,7 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     if not tracing.state.depth:
         pending = [t for t in with_writes(pending) if 0 not in t.uop.shape]
     watch = _watch("realize", pending)
-    places: Sequence[Place] = ()
-    wanted: Sequence[Tensor] = pending
-    if has_meshes() and on_mesh([t.uop for t in pending]):
-        wanted, places = _parts(pending)
-    plan, found = _plan(wanted, config, context)
+    plan, found, parts = _plan(pending, config, context)
     if watch is None:
         plan.execute()
     else:
@@ -85,18 +80,18 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         watch.execute(plan)
     if plan.num_outputs() < len(pending):
         raise BatchOutputMismatch(len(pending), plan.num_outputs())
-    note_buffers([*found.buffers, *wire(pending, plan, places)])
+    note_buffers([*found.buffers, *wire(pending, plan, _places(pending, parts))])
 
 
-def _parts(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Place]]:
-    """What this process computes of tensors on a mesh, and how the results are held."""
-    found = Partition([_on_device(t, t.device) for t in tensors])
-    name = found.mesh.name
-    kept = [
-        Held(name, p) if is_mesh(t._device) else None
-        for t, p in zip(tensors, found.placed, strict=True)
-    ]
-    return [wrap(root, "CPU") for root in found.roots], kept
+def _places(tensors: Sequence[Tensor], parts: Partition | None) -> list[Place]:
+    """Where results are held, and how."""
+    if parts is None:
+        return [None] * len(tensors)
+    placed = iter(parts.placed)  # nothing is computed of what has no elements
+    own = [None if 0 in t.uop.shape else next(placed) for t in tensors]
+    name = parts.mesh.name
+    pairs = zip(tensors, own, strict=True)
+    return [Held(name, p) if is_mesh(t._device) else None for t, p in pairs]
 
 
 class Held(NamedTuple):
@@ -161,11 +156,11 @@ def prepare(
     context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
     live = frozenset(named) if freeze else None
     places = [i for i, t in enumerate(pending) if any(t is f and f is not a for f, a in both)]
-    plan, found = _plan(pending, config, context, (named, outputs, pairs, places), live)
+    plan, found, parts = _plan(pending, config, context, (named, outputs, pairs, places), live)
     if watch is not None:
         watch.prepared(plan)
     made = assignments(pending)
-    note_buffers([*found.buffers, *wire(pending, plan)])
+    note_buffers([*found.buffers, *wire(pending, plan, _places(pending, parts))])
     tensor_registry.replace_nodes({node: _assigned(node) for node in made})
     for tensor, floats in zip(asked, tensors, strict=True):
         if floats is not tensor:
@@ -186,14 +181,15 @@ def recorded_plan(
     config: Any,
     ports: PortNames,
     live: frozenset[UOp] | None = None,
-) -> ExecutionPlan:
-    """The plan of a recorded function; no tensor is pointed at its outputs.
+) -> tuple[ExecutionPlan, Partition | None]:
+    """The plan of a recorded function, and its parts where it is over a mesh; no tensor is pointed
+    at its outputs.
 
     With ``live``, the BUFFERs that are not in it and not written are constants of the plan.
     """
-    plan, found = _plan(tensors, PrepareConfig.of(config), "jit", ports, live)
+    plan, found, parts = _plan(tensors, PrepareConfig.of(config), "jit", ports, live)
     note_buffers(found.buffers)
-    return plan
+    return plan, parts
 
 
 def realize_batch(tensors: Iterable[Tensor], config: Any = None) -> None:
@@ -334,13 +330,21 @@ _Names = tuple[
 ]
 
 
+class Made(NamedTuple):
+    """A plan, the graph it is made of, and the parts of this process where that is on a mesh."""
+
+    plan: ExecutionPlan
+    found: Normalization
+    parts: Partition | None
+
+
 def _plan(
     pending: Sequence[Tensor],
     config: PrepareConfig,
     context: str,
     names: _Names | PortNames | None = None,
     live: frozenset[UOp] | None = None,
-) -> tuple[ExecutionPlan, Normalization]:
+) -> Made:
     maybe_sweep()  # what earlier work left behind
     # Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
     was_collecting = gc.isenabled()
@@ -369,11 +373,21 @@ def _make_plan(
     context: str,
     names: _Names | PortNames | None,
     live: frozenset[UOp] | None,
-) -> tuple[ExecutionPlan, Normalization]:
+) -> Made:
     default = pending[0].device
-    roots: Sequence[UOp] = [_on_device(t, default) for t in pending if 0 not in t.uop.shape]
+    computed = [t for t in pending if 0 not in t.uop.shape]
+    roots: Sequence[UOp] = [_on_device(t, default) for t in computed]
+    parts = None
     if has_meshes() and on_mesh(roots):
-        raise UnsupportedError("plans and recorded functions over a mesh: use realize()", "MESH")
+        nodes = [_on_device(t, t.device) for t in computed]
+        if names is not None:  # before the host's view of the memory is made
+            for node in toposort(nodes):
+                if node.op == O.BUFFER and is_mesh(node.src[-1].arg):
+                    tensor_registry.own_memory(node)
+        parts = Partition(nodes)
+        roots, default = parts.roots, "CPU"
+        names = _names_of_parts(names, parts)
+        live = None if live is None else frozenset([parts.memory.get(n, n) for n in live])
     folded: list[Buffer] = []
     if live is not None:
         roots, folded = _folded(roots, live, config)
@@ -406,13 +420,48 @@ def _make_plan(
         constants = freeze_schedule(ready, {node.sn for node in live}, folded, config)
     ports = names if isinstance(names, PortNames) else None
     if isinstance(names, tuple):
-        ports = _port_names(found, pending, *names, constants.ids)
+        shapes = _shapes_of(pending, roots, parts is not None)
+        ports = _port_names(found, pending, shapes, *names, constants.ids)
     plan = prepare_plan(ready, config, ports)
     if constants.nbytes:
         plan.memory = replace(plan.memory, constant_bytes=constants.nbytes)
     if knobs.origins:
         _trace_kernels(plan, schedule, found)
-    return plan, found
+    return Made(plan, found, parts)
+
+
+def _names_of_parts(
+    names: _Names | PortNames | None, parts: Partition
+) -> _Names | PortNames | None:
+    """The names of inputs and outputs for the memory and the shapes that this process has."""
+    if names is None:
+        return None
+    if isinstance(names, PortNames):
+        known = {node.sn: node for node in parts.memory}
+        inputs = {
+            (parts.memory[known[sn]].sn if sn in known else sn): (
+                name,
+                parts.shape_of(known[sn], shape) if sn in known else shape,
+            )
+            for sn, (name, shape) in names.inputs.items()
+        }
+        outputs = [
+            (name, root.shape) for (name, _), root in zip(names.outputs, parts.roots, strict=False)
+        ]
+        return replace(names, inputs=inputs, outputs=outputs)
+    given = {
+        parts.memory.get(node, node): (name, parts.shape_of(node, shape))
+        for node, (name, shape) in names[0].items()
+    }
+    return (given, *names[1:])
+
+
+def _shapes_of(
+    tensors: Sequence[Tensor], roots: Sequence[UOp], are_parts: bool
+) -> list[tuple[Any, ...]]:
+    """The shapes of results: over a mesh those of what this process has."""
+    own = iter(roots)
+    return [t.uop.shape if 0 in t.uop.shape or not are_parts else next(own).shape for t in tensors]
 
 
 def _on_device(tensor: Tensor, default: str) -> UOp:
@@ -432,7 +481,7 @@ def _folded(
     parts = constant_parts(roots, live)
     if not parts:
         return roots, []
-    plan, found = _make_plan([wrap(part, None) for part in parts], config, "freeze", None, None)
+    plan, found, _ = _make_plan([wrap(part, None) for part in parts], config, "freeze", None, None)
     plan.execute()
     buffers = plan.output_buffers()
     mapping = {
@@ -507,6 +556,7 @@ def compiler_identity(found: Normalization, default: str, config: PrepareConfig)
 def _port_names(
     found: Normalization,
     pending: Sequence[Tensor],
+    result_shapes: Sequence[tuple[Any, ...]],
     given: Mapping[UOp, tuple[str, Shape]],
     outputs: Sequence[str] | None,
     complex_inputs: Collection[str],
@@ -537,7 +587,7 @@ def _port_names(
         raise ConfigError(f"{len(pending)} outputs need as many names, got {names}")
     if not names:
         names = [f"output{i}" for i in range(len(pending))]
-    shapes = [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)]
+    shapes = list(zip(names, result_shapes, strict=True))
     pairs = frozenset((*complex_inputs, *[names[place] for place in complex_places]))
     empty = {n: Buffer.new(t.device, 0, t.dtype) for n, t in enumerate(pending) if 0 in t.shape}
     return PortNames(inputs, shapes, pairs, empty)
