@@ -14,18 +14,15 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from svod.base.errors import ConfigError, ExecutionError
-from svod.device.buffer import Buffer
 from svod.ir import ops as O
 from svod.ir.placement import mesh_of
-from svod.runtime.custom import register_custom_function
-from svod.schedule.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
+from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 
 LINE_BYTES = 256  # of what ranks tell each other before a collective
 OPENING, REASON = 1, 2  # tags of these lines, and of those that say why a rank gives up
@@ -41,7 +38,7 @@ Array = np.ndarray[Any, Any]
 class World:
     """The ranks of this run: who they are, and the groups they talk in."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         try:
             from mpi4py import MPI
         except ImportError as error:
@@ -50,7 +47,7 @@ class World:
         self.comm = MPI.COMM_WORLD
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
-        self.seconds = seconds
+        self.seconds = 10.0  # that a rank may be late
         self.is_broken = False
         own = (socket.gethostname(), os.getpid())
         self.processes: list[tuple[str, int]] = self.comm.allgather(own)
@@ -157,38 +154,6 @@ def _text_of(line: Array) -> str:
     return line.tobytes().rstrip(b"\0").decode(errors="replace")
 
 
-@cache
-def _world(seconds: float) -> World:
-    return World(seconds)
-
-
-def connect(count: int, seconds: float) -> World:
-    """The ranks of this run, which must be as many as a mesh wants."""
-    world = _world(seconds)
-    if world.size != count:
-        raise ConfigError(f"a mesh of {count} ranks in a run of {world.size} processes")
-    for kind, move in _MOVES.items():
-        register_custom_function(kind, partial(_run, world, kind, move), replace=True)
-    return world
-
-
-def _run(
-    world: World,
-    kind: str,
-    move: Callable[..., Any],
-    buffers: Sequence[Buffer],
-    attrs: tuple[object, ...],
-    values: Mapping[str, int],
-) -> None:
-    """One collective of a plan: the result, what is sent, and perhaps the one before."""
-    mesh_name, axis, op, number = attrs
-    group, ranks = world.group(str(mesh_name), str(axis))
-    got, sent = buffers[0].numpy(), buffers[1].numpy()
-    line = f"{kind} {number} over {axis}, {sent.dtype}[{sent.size}], fold {op}"
-    world.meet(group, ranks, line)
-    move(world, group, ranks, line, got, sent, op)
-
-
 def _all_gather(
     world: World, group: Any, ranks: tuple[int, ...], line: str, got: Array, sent: Array, op: int
 ) -> None:
@@ -244,7 +209,7 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-_MOVES: dict[str, Callable[..., Any]] = {
+MOVES: dict[str, Callable[..., Any]] = {
     ALL_REDUCE: _all_reduce,
     REDUCE_SCATTER: _reduce_scatter,
     ALL_GATHER: _all_gather,

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from svod.base.errors import ConfigError, DeviceError
 
 MESH_PREFIX: Final = "MESH:"
+BUCKET_BYTES: Final = 4 << 20
 Dims = tuple[str | None, ...]
 
 
@@ -55,6 +56,7 @@ class Mesh:
     devices: tuple[str, ...]  # of each rank
     hosted: tuple[int, ...]
     link: Link = field(default=Link(), compare=False)
+    bucket: int = field(default=BUCKET_BYTES, compare=False)  # bytes of folds that go together
 
     @property
     def ranks(self) -> int:

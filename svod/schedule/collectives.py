@@ -2,8 +2,7 @@
 
 In: a value as one node per hosted rank, and its placement. Out: the same value placed otherwise.
 Where this process hosts every rank, a collective is ordinary nodes over the parts of all ranks;
-else it is a CUSTOM_FUNCTION that a carrier implements. Those form one chain, which is the same on
-every rank: no two ranks can wait for each other in different collectives. Parts are alike in size:
+else it is a CUSTOM_FUNCTION that a carrier implements (``buckets``). Parts are alike in size:
 where an axis is not split equally, what is behind its end is padding, with values of any kind.
 """
 
@@ -21,9 +20,7 @@ from svod.ir.args import CustomArg
 from svod.ir.node import UOp, const, make
 from svod.ir.placement import Dims, Mesh, Placement
 from svod.ir.reductions import identity
-
-ALL_REDUCE, REDUCE_SCATTER = "distributed.all_reduce", "distributed.reduce_scatter"
-ALL_GATHER, ALL_TO_ALL = "distributed.all_gather", "distributed.all_to_all"
+from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +57,11 @@ class Carrier:
         self.mesh = mesh
         self.done: list[Collective] = []
         self.line: Any = None  # of user code, for the next collectives
-        self._last: UOp | None = None
-        self._known: dict[tuple[tuple[UOp, ...], Placement, Dims], Value] = {}
+        self.moves: list[Move] = []  # between processes
+        self.depends = 0  # a bit for each collective that the node at hand depends on
+        self.depth = 0  # of this node
+        # By the value, not by its parts: these may be alike on one rank and not on another.
+        self._known: dict[tuple[int, Dims], tuple[Value, Value, int]] = {}
 
     # -- placing otherwise -------------------------------------------------------------------------
 
@@ -69,17 +69,27 @@ class Carrier:
         """The same value with its axes split as ``dims`` says, and no terms left to fold."""
         if value.placement == Placement(dims):
             return value
-        key = (value.parts, value.placement, dims)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._place(value, dims)
-        return found
+        key = (id(value), dims)
+        known = self._known.get(key)
+        if known is None:
+            found = self._place(value, dims)
+            known = self._known[key] = (found, value, self.depends)
+        self.depends |= known[2]
+        return known[0]
+
+    def settled(self, value: Value) -> Value:
+        """A value without terms, placed as somebody needed it already, else as it is."""
+        if value.placement.partial:
+            for found, given, _ in self._known.values():
+                if given is value and not found.placement.partial:
+                    return found
+        return self.place(value, value.placement.dims)
 
     def cost(self, value: Value, dims: Dims) -> float:
         """Seconds that ``place`` would take on the link of the mesh."""
         if value.placement == Placement(dims):
             return 0.0
-        if (value.parts, value.placement, dims) in self._known:
+        if (id(value), dims) in self._known:
             return 0.0
         through = _through(value, dims, self.mesh)
         if through is not None:
@@ -115,9 +125,8 @@ class Carrier:
         start, stop = place * size, min(length, (place + 1) * size)
         if stop - start == size:
             return narrowed(node, dim, start, stop)
-        if start >= stop:
-            shape = (*node.shape[:dim], size, *node.shape[dim + 1 :])
-            return B.full(shape, 0, node.dtype)
+        if start >= stop:  # all of it is padding
+            start, stop = 0, min(length, size)
         pairs = [(0, 0)] * len(node.shape)
         pairs[dim] = (0, size - (stop - start))
         return B.pad(narrowed(node, dim, start, stop), tuple(pairs))
@@ -135,9 +144,7 @@ class Carrier:
                 continue
             for i, rank in enumerate(self.mesh.hosted):
                 used = shape[dim] - self.mesh.coordinate(rank, axis) * size
-                if used <= 0:
-                    parts[i] = B.full(parts[i].shape, neutral.arg, neutral.dtype)
-                elif used < size:
+                if used < size:
                     parts[i] = B.where(_front(parts[i].shape, dim, used), parts[i], neutral)
         return Value(shape, value.placement, tuple(parts))
 
@@ -213,11 +220,12 @@ class Carrier:
             sent = B.contiguous(B.cat([B.reshape(p, (1, *p.shape)) for p in pieces], 0))
         inner = sent.shape[1:] if new >= 0 else part.shape
         shape = inner if kind in (ALL_REDUCE, REDUCE_SCATTER) else (size, *inner)
-        number = len(self.done)
-        attrs = (self.mesh.name, axis, old if kind in (ALL_REDUCE, REDUCE_SCATTER) else -1, number)
-        sources = (sent,) if self._last is None else (sent, self._last)
-        got = make(O.CUSTOM_FUNCTION, part.dtype, sources, CustomArg(kind, attrs, shape))
-        self._last = got
+        number = len(self.moves)
+        fold = old if kind in (ALL_REDUCE, REDUCE_SCATTER) else -1
+        attrs = (self.mesh.name, axis, fold, number)
+        got = make(O.CUSTOM_FUNCTION, part.dtype, (sent,), CustomArg(kind, attrs, shape))
+        self.moves.append(Move(got, kind, axis, fold, number, self.depends, self.depth))
+        self.depends |= 1 << number
         if kind in (ALL_REDUCE, REDUCE_SCATTER):
             return (got,)
         pieces = [B.reshape(narrowed(got, 0, i, i + 1), inner) for i in range(size)]
@@ -288,10 +296,8 @@ def part_of(length: Any, ranks: int) -> Any:
 
 def _front(shape: tuple[Any, ...], dim: int, count: int) -> UOp:
     """True in the first places of an axis."""
-    small = (*shape[:dim], count, *shape[dim + 1 :])
-    pairs = [(0, 0)] * len(shape)
-    pairs[dim] = (0, shape[dim] - count)
-    return B.pad(B.full(small, True, dt.bool_), tuple(pairs))
+    places = B.reshape(B.iota(shape[dim]), (shape[dim], *[1] * (len(shape) - dim - 1)))
+    return B.broadcast_to(B.binary(O.LT, places, const(max(count, 0), dt.int64)), shape)
 
 
 def reshaped(

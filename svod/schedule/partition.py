@@ -19,6 +19,7 @@ from svod.ir import ops as O
 from svod.ir.args import BufferRef
 from svod.ir.node import UOp, make, toposort
 from svod.ir.placement import Dims, Mesh, Placed, Placement, is_mesh, mesh_of
+from svod.schedule.buckets import arranged
 from svod.schedule.collectives import Carrier, Collective, Value, local_shape, narrowed, reshaped
 from svod.schedule.placement_rules import RULES, elementwise, whole
 
@@ -35,11 +36,13 @@ class Partition:
         self.order = toposort(tuple(roots))
         self.mesh = _the_mesh(self.order)
         self.carrier = Carrier(self.mesh)
+        self._below: dict[UOp, tuple[int, int]] = {}  # collectives below a node, and its depth
         for node in self.order:
-            self.carrier.line = node.origin
             self._visit(node)
         self.placed: list[Placed | None] = []
         self.roots = [self._root(root) for root in roots]
+        if self.carrier.moves:
+            self.roots = arranged(self.mesh, self.carrier.moves, self.roots)
 
     @property
     def collectives(self) -> list[Collective]:
@@ -49,6 +52,15 @@ class Partition:
     # -- nodes -------------------------------------------------------------------------------------
 
     def _visit(self, node: UOp) -> None:
+        carrier, below = self.carrier, [self._below[s] for s in node.src]
+        carrier.line = node.origin
+        carrier.depends, carrier.depth = 0, 1 + max([depth for _, depth in below], default=0)
+        for depends, _ in below:
+            carrier.depends |= depends
+        self._compute(node)
+        self._below[node] = (carrier.depends, carrier.depth)
+
+    def _compute(self, node: UOp) -> None:
         if node.op == O.BUFFER and is_mesh(node.src[-1].arg):
             self.values[node] = self._shown(node, self._host_memory(node))
         elif node.op == O.COPY:
@@ -131,9 +143,10 @@ class Partition:
         if value is None:
             self.placed.append(None)
             return self.host.get(root, root)
+        self.carrier.depends, self.carrier.depth = self._below[root]
+        value = self.carrier.settled(value)
         if value.shape != root.shape:
             value = self.as_shape(value, root.shape)
-        value = self.folded(value)
         if root.op == O.ASSIGN:
             self.placed.append(None)
             return _below(value.parts[0])
@@ -238,7 +251,7 @@ class Partition:
         for move in reversed(moves):
             shown = make(move.op, move.dtype, (shown,), move.arg)
         for other in toposort((shown,)):
-            if other not in self.values and other not in self.host:
+            if other not in self._below:
                 self._visit(other)
         self._written[node] = self._last[memory] = whole
         return self.values[shown]

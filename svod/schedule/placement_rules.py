@@ -222,8 +222,10 @@ def _shard(at: Partition, node: UOp) -> Value:
 
 
 def _contiguous(at: Partition, node: UOp) -> Value:
-    value = at.folded(at.source(node, 0))
-    return at.built(node, value.placement.dims, [value])
+    value = at.source(node, 0)
+    found = at.built(node, value.placement.dims, [value])
+    # Terms wait until it is known where somebody needs their sum.
+    return Value(node.shape, value.placement, found.parts)
 
 
 def whole(at: Partition, node: UOp) -> Value:

@@ -348,7 +348,9 @@ class Tensor(
             node = B.copy(node, mesh.name)
         if node.dtype is not found.dtype:
             dims = (*dims, None)  # a complex number stays on one rank
-        return wrap(B.like(found.uop, make(O.SHARD, node.dtype, (node,), Placement(dims))), mesh.name)
+        return wrap(
+            B.like(found.uop, make(O.SHARD, node.dtype, (node,), Placement(dims))), mesh.name
+        )
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """On another device."""

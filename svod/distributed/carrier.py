@@ -1,0 +1,142 @@
+"""The carrier of a process: a thread that carries out collectives while kernels run.
+
+A plan asks for a collective as soon as its values are there and waits for it where it needs the
+result. What was asked for is carried out in that order. An error of the thread is raised by whoever
+waits; after it nothing is carried any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from svod.base.errors import ConfigError
+from svod.device.buffer import Buffer
+from svod.distributed.mpi import MOVES, World
+from svod.runtime.custom import register_custom_function
+from svod.schedule.buckets import BEGIN, END
+
+LOGGED = 10_000  # transfers that are remembered
+Array = np.ndarray[Any, Any]
+
+
+class Transfer:
+    """A collective that has begun: what it is, and the seconds at which it was asked for, carried
+    out, waited for and over."""
+
+    __slots__ = (
+        "asked", "begun", "done", "ended", "error", "got", "kind", "line", "nbytes", "over",
+        "waited",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, line: str, nbytes: int, got: Array) -> None:
+        self.kind, self.line, self.nbytes, self.got = kind, line, nbytes, got
+        self.over = threading.Event()
+        self.error: BaseException | None = None
+        self.asked = time.perf_counter()
+        self.begun = self.ended = self.waited = self.done = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it was under way."""
+        return self.ended - self.begun
+
+    @property
+    def exposed(self) -> float:
+        """How long the plan had nothing else to do."""
+        return max(0.0, min(self.done - self.waited, self.seconds))
+
+
+class Carrier:
+    """A thread that carries out the collectives of this process in order, while kernels run."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.log: deque[Transfer] = deque(maxlen=LOGGED)
+        self._pending: dict[tuple[object, ...], Transfer] = {}
+        self._queue: SimpleQueue[tuple[Transfer, Callable[[], None]]] = SimpleQueue()
+        threading.Thread(target=self._work, name="svod collectives", daemon=True).start()
+
+    def begin(
+        self, buffers: Sequence[Buffer], attrs: tuple[object, ...], values: Mapping[str, int]
+    ) -> None:
+        """A beginning in a plan: where the result lands, perhaps the one before, what is sent."""
+        mesh_name, axis, kind, fold, number = attrs
+        group, ranks = self.world.group(str(mesh_name), str(axis))
+        got, sent = buffers[0].numpy(), buffers[-1].numpy()
+        line = f"{kind} {number} over {axis}, {sent.dtype}[{sent.size}], fold {fold}"
+        self.ask(
+            (mesh_name, number),
+            Transfer(str(kind), line, sent.nbytes, got),
+            partial(self._carry, group, ranks, line, MOVES[str(kind)], got, sent, fold),
+        )
+
+    def ask(self, key: tuple[object, ...], transfer: Transfer, work: Callable[[], None]) -> None:
+        """Have something carried out after all that was asked for before."""
+        self._pending[key] = transfer
+        self._queue.put((transfer, work))
+
+    def end(
+        self, buffers: Sequence[Buffer], attrs: tuple[object, ...], values: Mapping[str, int]
+    ) -> None:
+        """An end in a plan: wait for the result."""
+        transfer = self.finished(attrs)
+        buffers[0].numpy().reshape(-1)[:] = transfer.got.reshape(-1)
+
+    def finished(self, key: tuple[object, ...]) -> Transfer:
+        """The transfer with a key, which is over."""
+        transfer = self._pending.pop(key)
+        transfer.waited = time.perf_counter()
+        transfer.over.wait()
+        transfer.done = time.perf_counter()
+        if transfer.error is not None:
+            self._pending.clear()
+            raise transfer.error
+        self.log.append(transfer)
+        return transfer
+
+    def _carry(
+        self, group: Any, ranks: tuple[int, ...], line: str, move: Callable[..., Any],
+        got: Array, sent: Array, fold: int,
+    ) -> None:  # fmt: skip
+        self.world.meet(group, ranks, line)
+        move(self.world, group, ranks, line, got, sent, fold)
+
+    def _work(self) -> None:
+        broken: BaseException | None = None
+        while True:
+            transfer, work = self._queue.get()
+            transfer.begun = time.perf_counter()
+            try:
+                if broken is not None:
+                    raise broken
+                work()
+            except BaseException as error:  # whoever waits for it raises it
+                transfer.error = broken = error
+            transfer.ended = time.perf_counter()
+            transfer.over.set()
+
+
+@cache
+def the_carrier() -> Carrier:
+    """The one of this process; MPI starts with it."""
+    carrier = Carrier(World())
+    register_custom_function(BEGIN, carrier.begin, replace=True)
+    register_custom_function(END, carrier.end, replace=True)
+    return carrier
+
+
+def connect(count: int, seconds: float) -> World:
+    """The ranks of this run, which must be as many as a mesh wants."""
+    world = the_carrier().world
+    world.seconds = seconds
+    if world.size != count:
+        raise ConfigError(f"a mesh of {count} ranks in a run of {world.size} processes")
+    return world
