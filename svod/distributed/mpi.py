@@ -26,7 +26,8 @@ from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCA
 
 LINE_BYTES = 256  # of what ranks tell each other before a collective
 OPENING, REASON = 1, 2  # tags of these lines, and of those that say why a rank gives up
-LOOKS = 256  # at a transfer between two looks at the clock and the processes
+SPINS, NAP = 2000, 100e-6  # looks without a rest, and the seconds of each rest after them
+LOOKS = 64  # at a transfer between two looks at the clock and the processes
 _FOLDS = {
     O.ADD: np.add, O.MUL: np.multiply, O.MAX: np.maximum, O.MIN: np.minimum,
     O.AND: np.bitwise_and, O.OR: np.bitwise_or, O.XOR: np.bitwise_xor,
@@ -106,7 +107,10 @@ class World:
         looks = 0
         while not request.Test():
             looks += 1
-            os.sched_yield()
+            if looks < SPINS:
+                os.sched_yield()
+            else:
+                time.sleep(NAP)
             if looks % LOOKS:
                 continue
             if self.comm.Iprobe(tag=REASON):
@@ -115,6 +119,9 @@ class World:
                 if self._is_gone(rank):
                     self._fail(f"rank {rank} ended before [{line}] was done")
             if time.monotonic() - start > self.seconds:
+                gone = [r for r in range(self.size) if self._is_gone(r)]
+                if gone:  # what keeps the others waiting
+                    self._fail(f"rank {gone[0]} ended before [{line}] was done")
                 names = ", ".join([str(r) for r in ranks])
                 self._fail(f"rank {names} was not at [{line}] within {self.seconds:g} s")
 

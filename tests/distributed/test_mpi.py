@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="ranks in processes need mpi4py")
 from svod.base.errors import ConfigError
-from svod.tools.launching import launcher
+from svod.tools.launching import command
 
 PROGRAM = Path(__file__).with_name("ranks.py")
 pytestmark = pytest.mark.long
@@ -20,11 +20,10 @@ pytestmark = pytest.mark.long
 
 def _run(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
     try:
-        command = [launcher(), "-disable-auto-cleanup", "-n", "4"]
+        started = command(4, str(PROGRAM), str(folder), kind)
     except ConfigError as error:
         pytest.skip(str(error))
-    command += [sys.executable, str(PROGRAM), str(folder), kind]
-    subprocess.run(command, check=False, timeout=60, capture_output=True)
+    subprocess.run(started, check=False, timeout=90, capture_output=True)
     return {int(f.stem): json.loads(f.read_text()) for f in folder.glob("*.json")}
 
 
