@@ -1,7 +1,30 @@
 """``svod.distributed``: tensors split over the ranks of a mesh"""
 
 from svod.distributed.meshes import mesh
+from svod.distributed.parallel import (
+    DataParallel,
+    layout_of,
+    shard_module,
+    tensor_parallel,
+    zero,
+)
 from svod.distributed.report import Report, placement
+from svod.distributed.samplers import BatchesOfRank, from_own_rows, own_rows
 from svod.ir.placement import Link, Mesh, Placement
 
-__all__ = ["Link", "Mesh", "Placement", "Report", "mesh", "placement"]
+__all__ = [
+    "BatchesOfRank",
+    "DataParallel",
+    "Link",
+    "Mesh",
+    "Placement",
+    "Report",
+    "from_own_rows",
+    "layout_of",
+    "mesh",
+    "own_rows",
+    "placement",
+    "shard_module",
+    "tensor_parallel",
+    "zero",
+]

@@ -25,7 +25,8 @@ from svod.ir.placement import mesh_of
 from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 
 LINE_BYTES = 256  # of what ranks tell each other before a collective
-OPENING, REASON = 1, 2  # tags of these lines, and of those that say why a rank gives up
+# Tags of these lines, of those that say why a rank gives up, and of what it waits for.
+OPENING, REASON, WAITING = 1, 2, 3
 SPINS, NAP = 2000, 100e-6  # looks without a rest, and the seconds of each rest after them
 LOOKS = 64  # at a transfer between two looks at the clock and the processes
 _FOLDS = {
@@ -50,6 +51,7 @@ class World:
         self.size: int = self.comm.Get_size()
         self.seconds = 10.0  # that a rank may be late
         self.is_broken = False
+        self._told: list[Any] = []  # messages under way
         own = (socket.gethostname(), os.getpid())
         self.processes: list[tuple[str, int]] = self.comm.allgather(own)
         self._groups: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
@@ -105,6 +107,7 @@ class World:
 
     def _wait(self, request: Any, start: float, ranks: list[int], line: str) -> None:
         looks = 0
+        has_told = False
         while not request.Test():
             looks += 1
             if looks < SPINS:
@@ -118,12 +121,36 @@ class World:
             for rank in ranks:
                 if self._is_gone(rank):
                     self._fail(f"rank {rank} ended before [{line}] was done")
-            if time.monotonic() - start > self.seconds:
-                gone = [r for r in range(self.size) if self._is_gone(r)]
-                if gone:  # what keeps the others waiting
-                    self._fail(f"rank {gone[0]} ended before [{line}] was done")
-                names = ", ".join([str(r) for r in ranks])
-                self._fail(f"rank {names} was not at [{line}] within {self.seconds:g} s")
+            waited = time.monotonic() - start
+            if waited > self.seconds / 2 and not has_told and ranks:
+                has_told = True
+                self._tell_wait(ranks[0])
+            if waited > self.seconds:
+                self._fail_late(ranks, line)
+
+    def _tell_wait(self, rank: int) -> None:
+        """Tell the others that this rank is not the one that is late, but waits for another."""
+        said = np.array([time.time(), rank], np.float64)
+        for other in range(self.size):
+            if other != self.rank:
+                self._told.append(self.comm.Isend(said, dest=other, tag=WAITING))
+
+    def _fail_late(self, ranks: list[int], line: str) -> None:
+        """Name the rank that all others wait for, directly or not."""
+        gone = [r for r in range(self.size) if self._is_gone(r)]
+        if gone:
+            self._fail(f"rank {gone[0]} ended before [{line}] was done")
+        waits: dict[int, int] = {}
+        status = self.MPI.Status()
+        while self.comm.Iprobe(tag=WAITING, status=status):
+            heard = np.zeros(2, np.float64)
+            self.comm.Recv(heard, source=status.Get_source(), tag=WAITING)
+            if time.time() - heard[0] < self.seconds:
+                waits[status.Get_source()] = int(heard[1])
+        last = ranks[0]
+        for _ in waits:
+            last = waits.get(last, last)
+        self._fail(f"rank {last} was not at [{line}] within {self.seconds:g} s")
 
     def _is_gone(self, rank: int) -> bool:
         """Whether the process of a rank on this machine has ended."""
