@@ -1,5 +1,11 @@
 """``svod.distributed``: tensors split over the ranks of a mesh"""
 
+from svod.distributed.checkpoints import (
+    CheckpointError,
+    checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
 from svod.distributed.meshes import mesh
 from svod.distributed.parallel import (
     DataParallel,
@@ -14,16 +20,20 @@ from svod.ir.placement import Link, Mesh, Placement
 
 __all__ = [
     "BatchesOfRank",
+    "CheckpointError",
     "DataParallel",
     "Link",
     "Mesh",
     "Placement",
     "Report",
+    "checkpoints",
     "from_own_rows",
     "layout_of",
+    "load_checkpoint",
     "mesh",
     "own_rows",
     "placement",
+    "save_checkpoint",
     "shard_module",
     "tensor_parallel",
     "zero",

@@ -102,6 +102,14 @@ class Carrier:
         self.log.append(transfer)
         return transfer
 
+    def meet(self, line: str) -> None:
+        """Wait until every rank has come here."""
+        world = self.world
+        transfer = Transfer("meet", line, 0, np.zeros(0))
+        everyone = tuple(range(world.size))
+        self.ask(("meet", line), transfer, partial(world.meet, world.comm, everyone, line))
+        self.finished(("meet", line))
+
     def _carry(
         self, group: Any, ranks: tuple[int, ...], line: str, move: Callable[..., Any],
         got: Array, sent: Array, fold: int,

@@ -32,10 +32,13 @@ from svod.tensor.views.pending_writes import waiting
 class State(dict[str, Tensor]):
     """The state of one parameter, and where it is kept."""
 
-    __slots__ = ("place",)
+    __slots__ = ("beside", "place")
 
-    def __init__(self, tensors: Any = (), place: Callable[[Tensor], Tensor] | None = None) -> None:
+    def __init__(
+        self, tensors: Any, beside: Tensor, place: Callable[[Tensor], Tensor] | None
+    ) -> None:
         super().__init__(tensors)
+        self.beside = beside  # the parameter
         self.place = place  # None: as the parameter is
 
 
@@ -135,7 +138,7 @@ class Optimizer:
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
         """Assignments that could not be made do not wait to be made later."""
-        state = {i: State(s, s.place) for i, s in self.state.items()}
+        state = {i: State(s, s.beside, s.place) for i, s in self.state.items()}
         scalars = [dict(s) for s in self._scalars]
         tensors = [p for group in self.param_groups for p in group["params"]]
         for known in (*state.values(), *scalars):
@@ -158,7 +161,7 @@ class Optimizer:
             for p in group["params"]:
                 if p.grad is not None:
                     trained.append(
-                        (p, self.state.setdefault(position, State((), self.place_state)))
+                        (p, self.state.setdefault(position, State((), p, self.place_state)))
                     )
                 position += 1
             if not trained:
@@ -185,6 +188,10 @@ class Optimizer:
         if group.get("maximize"):
             g = -g
         return self._update(p.detach(), g, state, group, at).cast(p.dtype).detach()
+
+    def groups_with_numbers(self) -> list[tuple[Group, Numbers]]:
+        """Each group with what its parameters share, which is kept as data."""
+        return list(zip(self.param_groups, self._scalars, strict=True))
 
     def refresh(self) -> None:
         """Write learning rates that were changed into their data, where a plan reads them."""
@@ -256,8 +263,8 @@ class Optimizer:
         self.state = {}
         for i, entry in entries.items():
             own_state = {k: v for k, v in entry.items() if k not in _COUNTS}
-            placed = {k: _put_beside(tensors[i], v, self.place_state) for k, v in own_state.items()}
-            self.state[i] = State(placed, self.place_state)
+            placed = {k: put_beside(tensors[i], v, self.place_state) for k, v in own_state.items()}
+            self.state[i] = State(placed, tensors[i], self.place_state)
 
     def _counted(self, group: Group, entries: Sequence[dict[str, Any]]) -> dict[str, float]:
         """What the parameters of a group share, from the counts torch keeps for each of them."""
@@ -343,14 +350,14 @@ def kept(state: State, name: str, like: Tensor, value: float = 0.0) -> Tensor:
         from svod.dtype.convert import to_numpy
 
         start = np.full(like.shape, value, to_numpy(like.dtype))
-        found = state[name] = _put_beside(like, start, state.place)
+        found = state[name] = put_beside(state.beside, start, state.place)
     return found
 
 
 _SHOWING = O.VIEWS | {O.BITCAST, O.ASSIGN, O.AFTER}
 
 
-def _put_beside(p: Tensor, value: Any, place: Callable[[Tensor], Tensor] | None) -> Tensor:
+def put_beside(p: Tensor, value: Any, place: Callable[[Tensor], Tensor] | None) -> Tensor:
     """An array as a tensor where a parameter is; over a mesh it is split as the parameter is."""
     if not is_mesh(p.device):
         return Tensor(value, device=p.device)
