@@ -14,6 +14,7 @@ from svod.distributed.parallel import (
     tensor_parallel,
     zero,
 )
+from svod.distributed.pipeline import Pipeline
 from svod.distributed.report import Report, placement
 from svod.distributed.samplers import BatchesOfRank, from_own_rows, own_rows
 from svod.ir.placement import Link, Mesh, Placement
@@ -24,6 +25,7 @@ __all__ = [
     "DataParallel",
     "Link",
     "Mesh",
+    "Pipeline",
     "Placement",
     "Report",
     "checkpoints",

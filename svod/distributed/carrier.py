@@ -7,22 +7,24 @@ waits; after it nothing is carried any more.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from svod.base.errors import ConfigError
 from svod.device.buffer import Buffer
-from svod.distributed.mpi import MOVES, World
+from svod.distributed.mpi import LINE_BYTES, MOVES, World
 from svod.runtime.custom import register_custom_function
 from svod.schedule.buckets import BEGIN, END
 
+LOOK = 1e-3  # seconds between two looks at what is being sent
 LOGGED = 10_000  # transfers that are remembered
 Array = np.ndarray[Any, Any]
 
@@ -63,6 +65,13 @@ class Carrier:
         self._pending: dict[tuple[object, ...], Transfer] = {}
         self._queue: SimpleQueue[tuple[Transfer, Callable[[], None]]] = SimpleQueue()
         threading.Thread(target=self._work, name="svod collectives", daemon=True).start()
+        atexit.register(self.drain)
+
+    def drain(self) -> None:
+        """Before the process ends: what was sent last arrives."""
+        if not self.world.is_broken:
+            self.ask(("drain",), Transfer("drain", "", 0, np.zeros(0)), self.world.finish_sends)
+            self._pending.pop(("drain",)).over.wait(self.world.seconds + 1)
 
     def begin(
         self, buffers: Sequence[Buffer], attrs: tuple[object, ...], values: Mapping[str, int]
@@ -110,6 +119,47 @@ class Carrier:
         self.ask(("meet", line), transfer, partial(world.meet, world.comm, everyone, line))
         self.finished(("meet", line))
 
+    # -- from one rank to another ------------------------------------------------------------------
+
+    def can_send(self) -> None:
+        """Let plans send and receive; the custom functions of a pipeline are implemented here."""
+        register_custom_function("distributed.send", self._send, replace=True)
+        register_custom_function("distributed.receive", self._receive, replace=True)
+
+    def tell(self, rank: int, text: str) -> None:
+        """Send a line of text."""
+        self._post(rank, "text", np.frombuffer(text.encode().ljust(LINE_BYTES, b" "), np.uint8))
+
+    def hear(self, rank: int, what: str) -> str:
+        """A line of text that another rank sends."""
+        got = np.zeros(LINE_BYTES, np.uint8)
+        self._take(rank, "text", got, what)
+        return got.tobytes().decode().rstrip()
+
+    def _send(
+        self, buffers: Sequence[Buffer], attrs: tuple[object, ...], values: Mapping[str, int]
+    ) -> None:
+        """A send in a plan: its word, perhaps what comes before, the value."""
+        buffers[0].numpy()[:] = 0
+        value = buffers[-1].numpy()
+        self._post(int(str(attrs[0])), f"{value.dtype}[{value.size}]", value.copy())
+
+    def _receive(
+        self, buffers: Sequence[Buffer], attrs: tuple[object, ...], values: Mapping[str, int]
+    ) -> None:
+        got = buffers[0].numpy()
+        self._take(int(str(attrs[0])), f"{got.dtype}[{got.size}]", got, f"receive {attrs[1]}")
+
+    def _post(self, rank: int, line: str, value: Array) -> None:
+        transfer = Transfer("send", line, value.nbytes, value)
+        self._queue.put((transfer, partial(self.world.post, rank, line, value)))
+
+    def _take(self, rank: int, line: str, got: Array, what: str) -> None:
+        key = ("receive", what, rank)
+        transfer = Transfer("receive", line, got.nbytes, got)
+        self.ask(key, transfer, partial(self.world.take, rank, line, got, what))
+        self.finished(key)
+
     def _carry(
         self, group: Any, ranks: tuple[int, ...], line: str, move: Callable[..., Any],
         got: Array, sent: Array, fold: int,
@@ -120,7 +170,10 @@ class Carrier:
     def _work(self) -> None:
         broken: BaseException | None = None
         while True:
-            transfer, work = self._queue.get()
+            try:  # what was sent moves only while this thread looks at it
+                transfer, work = self._queue.get(timeout=LOOK if self.world.is_sending() else None)
+            except Empty:
+                continue
             transfer.begun = time.perf_counter()
             try:
                 if broken is not None:

@@ -25,8 +25,8 @@ from svod.ir.placement import mesh_of
 from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 
 LINE_BYTES = 256  # of what ranks tell each other before a collective
-# Tags of these lines, of those that say why a rank gives up, and of what it waits for.
-OPENING, REASON, WAITING = 1, 2, 3
+# Tags of these lines, of those that say why a rank gives up, of what it waits for, and of values.
+OPENING, REASON, WAITING, HEADING, VALUE = 1, 2, 3, 4, 5
 SPINS, NAP = 2000, 100e-6  # looks without a rest, and the seconds of each rest after them
 LOOKS = 64  # at a transfer between two looks at the clock and the processes
 _FOLDS = {
@@ -51,7 +51,7 @@ class World:
         self.size: int = self.comm.Get_size()
         self.seconds = 10.0  # that a rank may be late
         self.is_broken = False
-        self._told: list[Any] = []  # messages under way
+        self._told: list[tuple[Any, Array]] = []  # messages under way, and their memory
         own = (socket.gethostname(), os.getpid())
         self.processes: list[tuple[str, int]] = self.comm.allgather(own)
         self._groups: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
@@ -101,6 +101,31 @@ class World:
         for request, i in zip(sent, others, strict=True):
             self._wait(request, start, [ranks[i]], line)
 
+    def post(self, rank: int, line: str, value: Array) -> None:
+        """Send a value; it is on its way when this returns."""
+        for array, tag in ((_line_of(line), HEADING), (_bytes(value), VALUE)):
+            self._told.append((self.comm.Isend(array, dest=rank, tag=tag), array))
+
+    def is_sending(self) -> bool:
+        """Whether something is still on its way."""
+        self._told = [(request, array) for request, array in self._told if not request.Test()]
+        return bool(self._told)
+
+    def finish_sends(self) -> None:
+        """Wait until everything that was sent has arrived, as long as a rank may be late."""
+        start = time.monotonic()
+        while self.is_sending() and time.monotonic() - start < self.seconds:
+            time.sleep(NAP)
+
+    def take(self, rank: int, line: str, got: Array, what: str) -> None:
+        """Wait for a value of another rank, which must be what is expected."""
+        heard = np.zeros(LINE_BYTES, np.uint8)
+        self._wait(self.comm.Irecv(heard, source=rank, tag=HEADING), time.monotonic(), [rank], what)
+        if not np.array_equal(heard, _line_of(line)):
+            self._fail(f"rank {rank} sent [{_text_of(heard)}], rank {self.rank} expected [{line}]")
+        value = self.comm.Irecv(_bytes(got), source=rank, tag=VALUE)
+        self._wait(value, time.monotonic(), [rank], what)
+
     def finish(self, request: Any, ranks: tuple[int, ...], line: str) -> None:
         """Wait for a transfer among ranks that have met."""
         self._wait(request, time.monotonic(), [r for r in ranks if r != self.rank], line)
@@ -133,7 +158,7 @@ class World:
         said = np.array([time.time(), rank], np.float64)
         for other in range(self.size):
             if other != self.rank:
-                self._told.append(self.comm.Isend(said, dest=other, tag=WAITING))
+                self._told.append((self.comm.Isend(said, dest=other, tag=WAITING), said))
 
     def _fail_late(self, ranks: list[int], line: str) -> None:
         """Name the rank that all others wait for, directly or not."""
