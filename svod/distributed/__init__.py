@@ -1,5 +1,7 @@
 """``svod.distributed``: tensors split over the ranks of a mesh"""
 
+from svod.distributed.batches import BatchesOfRank, from_own_rows, own_rows
+from svod.distributed.carrier import Transfer, transfers
 from svod.distributed.checkpoints import (
     CheckpointError,
     checkpoints,
@@ -14,9 +16,8 @@ from svod.distributed.parallel import (
     tensor_parallel,
     zero,
 )
-from svod.distributed.pipeline import Pipeline
 from svod.distributed.report import Report, placement
-from svod.distributed.samplers import BatchesOfRank, from_own_rows, own_rows
+from svod.distributed.stages import Pipeline
 from svod.ir.placement import Link, Mesh, Placement
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Pipeline",
     "Placement",
     "Report",
+    "Transfer",
     "checkpoints",
     "from_own_rows",
     "layout_of",
@@ -38,5 +40,6 @@ __all__ = [
     "save_checkpoint",
     "shard_module",
     "tensor_parallel",
+    "transfers",
     "zero",
 ]

@@ -27,6 +27,7 @@ from svod.schedule.buckets import BEGIN, END
 LOOK = 1e-3  # seconds between two looks at what is being sent
 LOGGED = 10_000  # transfers that are remembered
 Array = np.ndarray[Any, Any]
+_NOTHING: Array = np.zeros(0)
 
 
 class Transfer:
@@ -70,7 +71,7 @@ class Carrier:
     def drain(self) -> None:
         """Before the process ends: what was sent last arrives."""
         if not self.world.is_broken:
-            self.ask(("drain",), Transfer("drain", "", 0, np.zeros(0)), self.world.finish_sends)
+            self.ask(("drain",), Transfer("drain", "", 0, _NOTHING), self.world.finish_sends)
             self._pending.pop(("drain",)).over.wait(self.world.seconds + 1)
 
     def begin(
@@ -98,6 +99,7 @@ class Carrier:
         """An end in a plan: wait for the result."""
         transfer = self.finished(attrs)
         buffers[0].numpy().reshape(-1)[:] = transfer.got.reshape(-1)
+        transfer.got = _NOTHING  # what is remembered keeps no memory
 
     def finished(self, key: tuple[object, ...]) -> Transfer:
         """The transfer with a key, which is over."""
@@ -114,7 +116,7 @@ class Carrier:
     def meet(self, line: str) -> None:
         """Wait until every rank has come here."""
         world = self.world
-        transfer = Transfer("meet", line, 0, np.zeros(0))
+        transfer = Transfer("meet", line, 0, _NOTHING)
         everyone = tuple(range(world.size))
         self.ask(("meet", line), transfer, partial(world.meet, world.comm, everyone, line))
         self.finished(("meet", line))
@@ -158,7 +160,7 @@ class Carrier:
         key = ("receive", what, rank)
         transfer = Transfer("receive", line, got.nbytes, got)
         self.ask(key, transfer, partial(self.world.take, rank, line, got, what))
-        self.finished(key)
+        self.finished(key).got = _NOTHING
 
     def _carry(
         self, group: Any, ranks: tuple[int, ...], line: str, move: Callable[..., Any],
@@ -183,6 +185,11 @@ class Carrier:
                 transfer.error = broken = error
             transfer.ended = time.perf_counter()
             transfer.over.set()
+
+
+def transfers() -> list[Transfer]:
+    """The last transfers that this process waited for, oldest first."""
+    return [*the_carrier().log]
 
 
 @cache

@@ -287,7 +287,7 @@ def _below(node: UOp) -> UOp:
 
 def local_size(mesh: Mesh, placed: Placed) -> int:
     """How many elements this process has of a value: the parts of all its ranks."""
-    return prod(local_shape(mesh, placed.shape, placed.dims)) * len(mesh.hosted)
+    return int(prod(local_shape(mesh, placed.shape, placed.dims))) * len(mesh.hosted)
 
 
 def on_mesh(roots: Sequence[UOp]) -> bool:

@@ -59,3 +59,15 @@ def test_a_fault_of_a_rank_is_named_by_the_others(
         error = found[other]["error"]
         assert says in error or f"rank {rank} is at [" in error
         assert found[other]["seconds"] < 10
+
+
+def test_a_rank_that_is_killed_is_named_and_fewer_ranks_go_on(tmp_path: Path) -> None:
+    from bench.soak.ranks import goes_on, kill_one, losses_alone
+
+    try:
+        command(4, "")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    wanted = losses_alone(tmp_path)
+    kill_one(tmp_path, 1, 0.1)
+    goes_on(tmp_path, wanted)

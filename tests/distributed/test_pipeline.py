@@ -15,7 +15,7 @@ import svod
 from svod import Tensor, nn
 from svod.base.errors import ConfigError, ShapeError
 from svod.distributed import Pipeline, mesh
-from svod.distributed.pipeline import order_of_parts
+from svod.distributed.stages import order_of_parts
 
 PROGRAM = Path(__file__).with_name("pipelines.py")
 
