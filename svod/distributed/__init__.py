@@ -8,6 +8,7 @@ from svod.distributed.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
+from svod.distributed.experts import Experts, expert_parallel
 from svod.distributed.meshes import mesh
 from svod.distributed.parallel import (
     DataParallel,
@@ -24,6 +25,7 @@ __all__ = [
     "BatchesOfRank",
     "CheckpointError",
     "DataParallel",
+    "Experts",
     "Link",
     "Mesh",
     "Pipeline",
@@ -31,6 +33,7 @@ __all__ = [
     "Report",
     "Transfer",
     "checkpoints",
+    "expert_parallel",
     "from_own_rows",
     "layout_of",
     "load_checkpoint",
