@@ -28,7 +28,7 @@ from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp, elements, make, serial, toposort
-from svod.ir.placement import Placed, has_meshes, is_mesh
+from svod.ir.placement import has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.assemble import PortNames
@@ -47,6 +47,7 @@ from svod.schedule.schedule import pre_schedule, schedules
 from svod.schedule.sizes import check_ranges
 from svod.tensor.core import history, tensor_registry, tracing
 from svod.tensor.core.tensor_core import wrap
+from svod.tensor.recording.parts import Names, Place, names_of_parts, places_of, shapes_of
 from svod.tensor.recording.scalar_arguments import count_compilation, lifted
 from svod.tensor.views.pending_writes import assignments, deferred, with_writes
 
@@ -80,28 +81,7 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         watch.execute(plan)
     if plan.num_outputs() < len(pending):
         raise BatchOutputMismatch(len(pending), plan.num_outputs())
-    note_buffers([*found.buffers, *wire(pending, plan, _places(pending, parts))])
-
-
-def _places(tensors: Sequence[Tensor], parts: Partition | None) -> list[Place]:
-    """Where results are held, and how."""
-    if parts is None:
-        return [None] * len(tensors)
-    placed = iter(parts.placed)  # nothing is computed of what has no elements
-    own = [None if 0 in t.uop.shape else next(placed) for t in tensors]
-    name = parts.mesh.name
-    pairs = zip(tensors, own, strict=True)
-    return [Held(name, p) if is_mesh(t._device) else None for t, p in pairs]
-
-
-class Held(NamedTuple):
-    """The mesh that a result is on, and how its memory holds it: None where it is whole."""
-
-    mesh: str
-    placed: Placed | None
-
-
-Place = Held | None
+    note_buffers([*found.buffers, *wire(pending, plan, places_of(pending, parts))])
 
 
 def _realize_pairs(tensors: Sequence[Tensor], config: Any) -> None:
@@ -160,7 +140,7 @@ def prepare(
     if watch is not None:
         watch.prepared(plan)
     made = assignments(pending)
-    note_buffers([*found.buffers, *wire(pending, plan, _places(pending, parts))])
+    note_buffers([*found.buffers, *wire(pending, plan, places_of(pending, parts))])
     tensor_registry.replace_nodes({node: _assigned(node) for node in made})
     for tensor, floats in zip(asked, tensors, strict=True):
         if floats is not tensor:
@@ -324,11 +304,6 @@ def _named_inputs(inputs: Mapping[str, Tensor]) -> dict[UOp, tuple[str, Shape]]:
 
 # -- the plan -----------------------------------------------------------------------------------
 
-# Names of inputs by their BUFFERs, names of outputs, complex inputs, places of complex outputs.
-_Names = tuple[
-    Mapping[UOp, tuple[str, Shape]], Sequence[str] | None, Collection[str], Collection[int]
-]
-
 
 class Made(NamedTuple):
     """A plan, the graph it is made of, and the parts of this process where that is on a mesh."""
@@ -342,7 +317,7 @@ def _plan(
     pending: Sequence[Tensor],
     config: PrepareConfig,
     context: str,
-    names: _Names | PortNames | None = None,
+    names: Names | PortNames | None = None,
     live: frozenset[UOp] | None = None,
 ) -> Made:
     maybe_sweep()  # what earlier work left behind
@@ -371,7 +346,7 @@ def _make_plan(
     pending: Sequence[Tensor],
     config: PrepareConfig,
     context: str,
-    names: _Names | PortNames | None,
+    names: Names | PortNames | None,
     live: frozenset[UOp] | None,
 ) -> Made:
     default = pending[0].device
@@ -386,7 +361,7 @@ def _make_plan(
                     tensor_registry.own_memory(node)
         parts = Partition(nodes)
         roots, default = parts.roots, "CPU"
-        names = _names_of_parts(names, parts)
+        names = names_of_parts(names, parts)
         live = None if live is None else frozenset([parts.memory.get(n, n) for n in live])
     folded: list[Buffer] = []
     if live is not None:
@@ -420,7 +395,7 @@ def _make_plan(
         constants = freeze_schedule(ready, {node.sn for node in live}, folded, config)
     ports = names if isinstance(names, PortNames) else None
     if isinstance(names, tuple):
-        shapes = _shapes_of(pending, roots, parts is not None)
+        shapes = shapes_of(pending, roots, parts is not None)
         ports = _port_names(found, pending, shapes, *names, constants.ids)
     plan = prepare_plan(ready, config, ports)
     if constants.nbytes:
@@ -428,40 +403,6 @@ def _make_plan(
     if knobs.origins:
         _trace_kernels(plan, schedule, found)
     return Made(plan, found, parts)
-
-
-def _names_of_parts(
-    names: _Names | PortNames | None, parts: Partition
-) -> _Names | PortNames | None:
-    """The names of inputs and outputs for the memory and the shapes that this process has."""
-    if names is None:
-        return None
-    if isinstance(names, PortNames):
-        known = {node.sn: node for node in parts.memory}
-        inputs = {
-            (parts.memory[known[sn]].sn if sn in known else sn): (
-                name,
-                parts.shape_of(known[sn], shape) if sn in known else shape,
-            )
-            for sn, (name, shape) in names.inputs.items()
-        }
-        outputs = [
-            (name, root.shape) for (name, _), root in zip(names.outputs, parts.roots, strict=False)
-        ]
-        return replace(names, inputs=inputs, outputs=outputs)
-    given = {
-        parts.memory.get(node, node): (name, parts.shape_of(node, shape))
-        for node, (name, shape) in names[0].items()
-    }
-    return (given, *names[1:])
-
-
-def _shapes_of(
-    tensors: Sequence[Tensor], roots: Sequence[UOp], are_parts: bool
-) -> list[tuple[Any, ...]]:
-    """The shapes of results: over a mesh those of what this process has."""
-    own = iter(roots)
-    return [t.uop.shape if 0 in t.uop.shape or not are_parts else next(own).shape for t in tensors]
 
 
 def _on_device(tensor: Tensor, default: str) -> UOp:
