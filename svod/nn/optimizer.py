@@ -20,6 +20,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.placement import is_mesh, mesh_of
 from svod.tensor.core import history, tracing
 from svod.tensor.core.public_functions import guard_class
 from svod.tensor.core.recorded_settings import Table, is_plain
@@ -28,7 +29,20 @@ from svod.tensor.tensor import Tensor
 from svod.tensor.views.aliases import give
 from svod.tensor.views.pending_writes import waiting
 
-State = dict[str, Tensor]
+
+class State(dict[str, Tensor]):
+    """The state of one parameter, and where it is kept."""
+
+    __slots__ = ("beside", "place")
+
+    def __init__(
+        self, tensors: Any, beside: Tensor, place: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        super().__init__(tensors)
+        self.beside = beside  # the parameter
+        self.place = place  # None: as the parameter is
+
+
 Numbers = dict[str, Tensor]
 
 
@@ -78,6 +92,7 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
         self.param_groups: list[Group] = []
+        self.place_state: Callable[[Tensor], Tensor] | None = None  # where state is put when made
         self.state: dict[int, State] = {}  # by the position of the parameter over all groups
         self._scalars: list[dict[str, Tensor]] = []  # per group: numbers kept as data
         given = list(params)
@@ -146,7 +161,7 @@ class Optimizer:
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
         """Assignments that could not be made do not wait to be made later."""
-        state = {i: dict(s) for i, s in self.state.items()}
+        state = {i: State(s, s.beside, s.place) for i, s in self.state.items()}
         scalars = [dict(s) for s in self._scalars]
         tensors = [p for group in self.param_groups for p in group["params"]]
         for known in (*state.values(), *scalars):
@@ -168,7 +183,9 @@ class Optimizer:
             trained = []
             for p in group["params"]:
                 if p.grad is not None:
-                    trained.append((p, self.state.setdefault(position, {})))
+                    trained.append(
+                        (p, self.state.setdefault(position, State((), p, self.place_state)))
+                    )
                 position += 1
             if not trained:
                 continue
@@ -197,6 +214,10 @@ class Optimizer:
         if group.get("maximize"):
             g = -g
         return self._update(p.detach(), g, state, group, at).cast(p.dtype).detach()
+
+    def groups_with_numbers(self) -> list[tuple[Group, Numbers]]:
+        """Each group with what its parameters share, which is kept as data."""
+        return list(zip(self.param_groups, self._scalars, strict=True))
 
     def refresh(self) -> None:
         """Write numbers that were changed into their data, where a plan reads them."""
@@ -270,8 +291,8 @@ class Optimizer:
         self.state = {}
         for i, entry in entries.items():
             own_state = {k: v for k, v in entry.items() if k not in _COUNTS}
-            device = tensors[i].device
-            self.state[i] = {k: Tensor(v, device=device) for k, v in own_state.items()}
+            placed = {k: put_beside(tensors[i], v, self.place_state) for k, v in own_state.items()}
+            self.state[i] = State(placed, tensors[i], self.place_state)
 
     def _counted(self, group: Group, entries: Sequence[dict[str, Any]]) -> dict[str, float]:
         """What the parameters of a group share, from the counts torch keeps for each of them."""
@@ -356,7 +377,29 @@ def kept(state: State, name: str, like: Tensor, value: float = 0.0) -> Tensor:
         from svod.dtype.convert import to_numpy
 
         start = np.full(like.shape, value, to_numpy(like.dtype))
-        found = state[name] = Tensor(start, device=like.device)
+        found = state[name] = put_beside(state.beside, start, state.place)
+    return found
+
+
+_SHOWING = O.VIEWS | {O.BITCAST, O.ASSIGN, O.AFTER}
+
+
+def put_beside(p: Tensor, value: Any, place: Callable[[Tensor], Tensor] | None) -> Tensor:
+    """An array as a tensor where a parameter is; over a mesh it is split as the parameter is."""
+    if not is_mesh(p.device):
+        return Tensor(value, device=p.device)
+    found = Tensor(value)
+    if place is not None:
+        found = place(found)
+    else:
+        memory = p.uop
+        while memory.op in _SHOWING:
+            memory = memory.src[0]
+        placed = memory.arg.placed if memory.op == O.BUFFER else None
+        is_alike = placed is not None and placed.shape == found.shape
+        found = found.shard(mesh_of(p.device), placed.dims if is_alike else ())
+    with history.paused():
+        realize([found])
     return found
 
 
