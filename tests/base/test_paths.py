@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from svod.base import paths
+from svod.base.system import system_of
 from svod.base.knobs import knobs
 
 
@@ -33,7 +34,7 @@ def test_the_user_folder_follows_the_system(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(paths, "system", lambda: system_of(system))
     assert paths.cache_root() == tmp_path / expected
 
 
@@ -42,7 +43,7 @@ def test_windows_uses_the_local_application_folder(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(paths, "system", lambda: system_of("win32"))
     assert paths.cache_root() == tmp_path / "svod" / "Cache"
 
 
