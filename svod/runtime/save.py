@@ -25,7 +25,7 @@ from svod.ir.guards import CHECK
 from svod.ir.node import UOp
 from svod.ir.text import dump
 from svod.runtime.archive import ALIGNMENT, Pieces, write_archive
-from svod.runtime.content import Region, find_regions, mark_needed
+from svod.runtime.content import Region, content_of, find_regions, mark_needed
 from svod.runtime.memory import MemoryReport
 from svod.runtime.ops import (
     PreparedBufferView,
@@ -147,22 +147,8 @@ class _Writer:
 
     def _data(self) -> Iterator[bytes | memoryview]:
         for region in self.stored:
-            if region.first > region.start:
-                yield bytes(region.first - region.start)
-            for start, end, buffer in self._cover(region):
-                base = buffer.storage.address
-                yield buffer.storage.host_bytes()[start - base : end - base].data
+            yield from content_of(region, self.buffers)
             yield bytes(-region.nbytes % ALIGNMENT)
-
-    def _cover(self, region: Region) -> Iterator[tuple[int, int, Buffer]]:
-        """Ranges that together are the region, each with a buffer whose storage holds it."""
-        at = region.first
-        for place in region.places:  # by address
-            buffer = self.buffers[place]
-            end = buffer.address + buffer.nbytes
-            if end > at:
-                yield at, end, buffer
-                at = end
 
     def _target(self) -> Target | None:
         """The machine the code is for, where that is another one."""

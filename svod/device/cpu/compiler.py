@@ -324,6 +324,27 @@ def emit_object(source: str, wanted: Target | None = None) -> bytes:
         return bytes(machine.emit_object(parsed))
 
 
+def emit_linked(sources: Sequence[str], public: Sequence[str], wanted: Target) -> bytes:
+    """The code of several modules as one object in which only some functions have names."""
+    import llvmlite.binding as llvm
+
+    with _llvm_lock:
+        machine = _target_machine(wanted)
+        _refuse_if_too_large("".join(sources))
+        try:
+            whole = llvm.parse_assembly(sources[0])
+            for source in sources[1:]:
+                whole.link_in(llvm.parse_assembly(source))
+            whole.triple, whole.data_layout = machine.triple, str(machine.target_data)
+            whole.verify()
+        except RuntimeError as problem:
+            raise CompileError(f"LLVM refused a module to export: {problem}") from None
+        for function in whole.functions:
+            if not function.is_declaration and function.name not in public:
+                function.linkage = "internal"
+        return bytes(machine.emit_object(whole))
+
+
 def assembly(source: str) -> str:
     """The machine code of a module, in words."""
     import llvmlite.binding as llvm
