@@ -14,12 +14,12 @@ from pathlib import Path
 
 RELEASE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
-PACKAGES = (
-    "libc6 libc-bin libgcc-s1 libstdc++6 zlib1g libexpat1 libssl3 libffi8 libbz2-1.0 liblzma5 "
-    "libsqlite3-0 libuuid1 libtinfo6 libncursesw6 libreadline8 libcrypt1 libdb5.3 media-types "
-    "python3.11-minimal libpython3.11-minimal libpython3.11-stdlib"
-).split()
-WHEELS = "numpy llvmlite ml_dtypes pytest pytest-timeout pytest-xdist".split()
+PACKAGES = """
+    libc6 libc-bin libgcc-s1 libstdc++6 zlib1g libexpat1 libssl3 libffi8 libbz2-1.0 liblzma5
+    libsqlite3-0 libuuid1 libtinfo6 libncursesw6 libreadline8 libcrypt1 libdb5.3 media-types
+    python3.11-minimal libpython3.11-minimal libpython3.11-stdlib
+"""
+WHEELS = ("numpy", "llvmlite", "ml_dtypes", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 LAUNCHER = "python"
 
 
@@ -52,7 +52,7 @@ def _packages(folder: Path) -> list[Path]:
     }  # fmt: skip
     apt = ["apt-get", "-qq", *[word for k, v in options.items() for word in ("-o", f"{k}={v}")]]
     subprocess.run([*apt, "update"], check=True)
-    subprocess.run([*apt, "download", *PACKAGES], check=True, cwd=found)
+    subprocess.run([*apt, "download", *PACKAGES.split()], check=True, cwd=found)
     return sorted(found.glob("*.deb"))
 
 

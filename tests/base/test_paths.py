@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
 from svod.base import paths
-from svod.base.system import system_of
 from svod.base.knobs import knobs
+from svod.base.system import system_of
 
 
 def test_the_knob_moves_the_root(tmp_path: Path) -> None:

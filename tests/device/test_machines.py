@@ -278,7 +278,9 @@ def test_a_text_that_names_none_is_refused(text: str, why: str) -> None:
         svod.prepare(x + 1, inputs=[x], target=text)
 
 
-def test_every_feature_of_a_target_is_one_that_llvm_knows(capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_feature_of_a_target_is_one_that_llvm_knows(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     """LLVM writes a line for a name that it does not know."""
     for text in (
         "x86-64" + "".join(f"+{name}" for name in features.X86_FEATURES if name != "64bit"),
@@ -324,7 +326,7 @@ def test_a_plan_for_another_machine_is_saved_and_does_not_run_here(tmp_path: Pat
     with pytest.raises(ExecutionError, match=f"was prepared for {re.escape(ELSEWHERE)} and cannot"):
         plan.execute()
     plan.save(tmp_path / "there.svod")
-    with pytest.raises(PlanFormatError, match="was saved for (aarch64|x86_64) .*this is"):
+    with pytest.raises(PlanFormatError, match=r"was saved for (aarch64|x86_64) .*this is"):
         load_plan(tmp_path / "there.svod")
 
 

@@ -83,4 +83,4 @@ class MacOS(Posix):
         value, size = (ctypes.c_char * room)(), ctypes.c_size_t(room)
         if self.process.sysctlbyname(name.encode(), value, ctypes.addressof(size), None, 0):
             return b""
-        return bytes(value[: size.value])
+        return value.raw[: size.value]

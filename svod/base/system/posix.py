@@ -67,8 +67,7 @@ class Posix:
             self._flush(address, executable)
         if self.process.mprotect(address, executable, READ | EXECUTE) != 0:
             raise CompileError(
-                "the system refuses executable memory: "
-                f"mprotect gave error {ctypes.get_errno()}"
+                f"the system refuses executable memory: mprotect gave error {ctypes.get_errno()}"
             )
 
     def _flush(self, address: int, size: int) -> None:

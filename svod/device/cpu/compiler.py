@@ -125,7 +125,9 @@ class CpuRenderer:
         return None
 
     def target(self) -> CodeTarget[Machine]:
-        return _code_target(machine_of(self.machine) if self.machine else host_machine(), self.machine)
+        return _code_target(
+            machine_of(self.machine) if self.machine else host_machine(), self.machine
+        )
 
 
 @cache

@@ -2,7 +2,7 @@
 
 ``SVOD_MACHINE`` names it. ``host`` is the processor of this process with all it has; the others are
 what processors of a kind have in common, so that their code can be tried where there is more. A
-text such as ``aarch64-linux+dotprod`` is a machine elsewhere, whose facts are not those of this one.
+text such as ``aarch64-linux+dotprod`` is a machine elsewhere, with facts of its own.
 """
 
 from __future__ import annotations

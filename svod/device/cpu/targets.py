@@ -50,9 +50,7 @@ class Target:
     def identity(self, here: str) -> str:
         """Everything of it that compiled code depends on; ``here`` is this processor."""
         features = "" if self.features is None else " ".join(sorted(self.features))
-        return digest(
-            self.architecture, self.cpu, features, "" if self.cpu else here, self.system
-        )
+        return digest(self.architecture, self.cpu, features, "" if self.cpu else here, self.system)
 
     @property
     def is_named(self) -> bool:

@@ -27,12 +27,12 @@ def header(name: str, found: Exported, machine: str) -> str:
     counts = "\n".join(
         [f"#define {big}_{a.port.name.upper()}_COUNT {a.port.size}" for a in found.arguments]
     )
-    sizes = "\n".join(
-        [
-            f"#define {big}_{v.name.upper()}_LEAST {v.low}\n#define {big}_{v.name.upper()}_MOST {v.high}"
-            for v in found.variables
-        ]
-    )
+    bounds = [
+        (f"{big}_{v.name.upper()}_{word}", value)
+        for v in found.variables
+        for word, value in (("LEAST", v.low), ("MOST", v.high))
+    ]
+    sizes = "\n".join([f"#define {word} {value}" for word, value in bounds])
     weights = HEADER_BYTES + found.weights_bytes
     return f"""/* {name}: a plan of svod as machine code for {machine}. This file is generated. */
 #ifndef SVOD_{big}_H

@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from svod.runtime.plan import ExecutionPlan
 
 _MAGIC = b"svod weights 1\0\0"
-_TAKEN = frozenset(  # words of C and C++, and a name of the header's own
-
-    "auto break case char const continue default do double else enum extern float for goto if "
-    "inline int long register restrict return short signed sizeof static struct switch typedef "
-    "union unsigned void volatile while instance bool class delete export false friend namespace new "
-    "operator private protected public template this throw true try using virtual".split()
-)
+# Words of C and C++, and the name of the first parameter.
+_TAKEN = """auto bool break case char class const continue default delete do double else enum
+    export extern false float for friend goto if inline instance int long namespace new operator
+    private protected public register restrict return short signed sizeof static struct switch
+    template this throw true try typedef union unsigned using virtual void volatile while"""
 
 
 def export_plan(
@@ -101,9 +99,7 @@ def _launches(plan: ExecutionPlan, target: str | None) -> list[Launch | None]:
         config = PrepareConfig.from_environment().for_machine(target)
         values = {op.ast: op.fixedvars for op in reversed(kernels)}
         made = compiled_kernels([op.ast for op in kernels], "CPU", config, values)
-    return [
-        _launch(op, made.get(op.ast)) if isinstance(op, PreparedKernel) else None for op in ops
-    ]
+    return [_launch(op, made.get(op.ast)) if isinstance(op, PreparedKernel) else None for op in ops]
 
 
 def _launch(op: PreparedKernel, other: CompiledKernel | None) -> Launch:
@@ -126,7 +122,7 @@ def _check_names(name: str, found: Exported) -> None:
     words = [name, *[a.port.name for a in found.arguments], *[v.name for v in found.variables]]
     for word in words:
         is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word)
-        if not is_name or word in _TAKEN:
+        if not is_name or word in _TAKEN.split():
             raise ConfigError(
                 f"{word!r} cannot be a name in C: prepare the plan with other names of inputs and "
                 "outputs"

@@ -136,6 +136,7 @@ def _start(name: str, found: Exported, at: Offsets, has_threads: bool) -> str:
   %to{number} = getelementptr inbounds i8, ptr %memory, i64 {memory}
   %from{number} = getelementptr inbounds i8, ptr %data, i64 {weights}
   call void @llvm.memcpy.p0.p0.i64(ptr %to{number}, ptr %from{number}, i64 {size}, i1 false)""")
+    nbytes = 8 * len(found.words)
     plain = sum(place < GIVEN for place, _, _ in found.fixes)
     looks = found.weights_bytes > 0
     return f"""
@@ -168,7 +169,7 @@ refuse.weights:
 fill:
   call void @llvm.memset.p0.i64(ptr %instance, i8 0, i64 {at.words}, i1 false)
   %words = getelementptr inbounds i8, ptr %instance, i64 {at.words}
-  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr @model.words, i64 {8 * len(found.words)}, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr @model.words, i64 {nbytes}, i1 false)
   %memory = getelementptr inbounds i8, ptr %instance, i64 {at.memory}
   %data = getelementptr i8, ptr %weights, i64 {HEADER_BYTES}
   {_place("words.place", WORDS, at)}
@@ -264,7 +265,9 @@ def _run(name: str, found: Exported, at: Offsets) -> str:
     given = [f"ptr %given{n}" for n in range(len(found.arguments))]
     sizes = [f"i64 %size{n}" for n in range(len(found.variables))]
     lines: list[str] = []
-    checks = [f"icmp eq ptr %given{n}, null" for n, a in enumerate(found.arguments) if a.port.nbytes]
+    checks = [
+        f"icmp eq ptr %given{n}, null" for n, a in enumerate(found.arguments) if a.port.nbytes
+    ]
     lines += _refuse("null", checks, "refuse.memory")
     values: dict[str, str] = {}
     bounds = []
