@@ -126,6 +126,7 @@ def machine_of(name: str) -> Machine:
         l1_bytes=caches.get(1, 32 << 10),
         l2_bytes=caches.get(2, 1 << 20),
         stream_bytes=caches.get(3, 32 << 20),
+        multipliers=1 if width == 64 else 2,
         has_masks=width == 64,
         has_parts=width == 64,
         has_fma=found.architecture != "x86_64" or "fma" in features,
