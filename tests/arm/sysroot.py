@@ -80,6 +80,7 @@ def _launcher(folder: Path) -> Path:
     launcher = folder / LAUNCHER
     launcher.write_text(
         "#!/bin/sh\n"
+        "export EMULATED=1\n"
         f'export PYTHONHOME="{folder}/root/usr"\n'
         f'export PYTHONPATH="{folder}/site${{PYTHONPATH:+:$PYTHONPATH}}"\n'
         f'exec "{qemu}" ${{ARM_CPU:+-cpu "$ARM_CPU"}} -L "{folder}/root" -0 "{launcher}" '
