@@ -431,7 +431,7 @@ def _tiles(
             fill = rows / (tiles * copies)
             # Cycles of one step along k: multiply-adds, against reading the panel from the
             # second cache, loads into registers, and the latency of too few chains.
-            work = vectors * copies
+            work: float = vectors * copies
             reads = vectors * machine.vector_bytes / PANEL_BYTES
             if machine.multipliers == 1:
                 cycles = max(work, reads, vectors + copies / 2, latency)

@@ -19,6 +19,7 @@ class Machine:
     has_masks: bool = True  # cheap masked loads and stores
     has_fma: bool = True  # a multiplication and an addition, rounded once
     has_parts: bool = False  # LDEXP, EXPONENT and SIGNIFICAND are instructions
+    is_arm: bool = False  # aarch64, whose instructions have names of their own
     dots: tuple[str, ...] = ()  # the kinds of DOT there are instructions for
 
     def lanes(self, itemsize: int) -> int:

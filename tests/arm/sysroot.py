@@ -19,7 +19,15 @@ PACKAGES = """
     libsqlite3-0 libuuid1 libtinfo6 libncursesw6 libreadline8 libcrypt1 libdb5.3 media-types
     python3.11-minimal libpython3.11-minimal libpython3.11-stdlib
 """
-WHEELS = ("numpy", "llvmlite", "ml_dtypes", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
+WHEELS = (
+    "numpy",
+    "llvmlite",
+    "ml_dtypes",
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+)
 LAUNCHER = "python"
 
 

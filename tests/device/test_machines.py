@@ -28,6 +28,7 @@ from svod.device.cpu import compiler, features, host
 from svod.device.cpu.features import BASELINE, V2, V3, V4, decoded, host_features
 from svod.device.cpu.host import architecture, host_machine, machine_of, target, target_of
 from svod.device.cpu.targets import Target, parse_target
+from svod.optimize.contraction import tile_of
 from svod.optimize.machine import Machine
 from svod.runtime import portable
 from svod.runtime.caches import clear_kernel_cache, optimizer_machine
@@ -347,3 +348,51 @@ def test_a_system_whose_code_nobody_loads_is_not_saved(tmp_path: Path) -> None:
     plan = svod.prepare(x + 1, inputs=[x], target="aarch64-macos")
     with pytest.raises(UnsupportedError, match="only Linux loads their code: export it"):
         plan.save(tmp_path / "apple.svod")
+
+
+# -- narrow products -------------------------------------------------------------------------------
+
+
+def bytes_product(first: str, second: str, target: str) -> tuple[object, np.ndarray, np.ndarray]:
+    """A plan of a product of bytes whose depth does not fill words, its input and the result."""
+    rng = np.random.default_rng(0)
+    limits = {"int8": (-128, 128), "uint8": (0, 256)}
+    a = rng.integers(*limits[first], (17, 50)).astype(first)
+    b = rng.integers(*limits[second], (50, 40)).astype(second)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    result = x.cast("int32") @ y.cast("int32")
+    plan = svod.prepare(result, inputs={"a": x}, outputs=["y"], target=target)
+    return plan, a, a.astype(np.int32) @ b.astype(np.int32)
+
+
+ARM_DOTS = "aarch64-linux+dotprod", "aarch64-linux+dotprod+i8mm"
+
+
+@pytest.mark.parametrize("signs", [("int8", "int8"), ("uint8", "uint8"), ("uint8", "int8")])
+def test_products_of_bytes_use_the_instructions_of_each_machine(signs: tuple[str, str]) -> None:
+    alike = signs[0] == signs[1]
+    for wanted, expected in (
+        ("x86-64-v3+avxvnni", "avx512.vpdpbusd.256"),
+        (ARM_DOTS[0], ".udot." if signs == ("uint8", "uint8") else ".sdot."),
+        (ARM_DOTS[1], {False: ".usdot."}.get(alike, ".udot." if "u" in signs[0] else ".sdot.")),
+        ("aarch64-linux", ""),
+        ("x86-64-v3", ""),
+    ):
+        plan, data, exact = bytes_product(*signs, wanted)
+        source = "".join(kernel.source for kernel in plan.kernels())
+        assert expected in source, wanted
+        assert bool(expected) == ("dot" in source or "vpdp" in source), wanted
+        if plan.is_native:
+            np.testing.assert_array_equal(plan(a=data), exact)
+
+
+def test_machines_with_two_multipliers_get_tiles_with_enough_chains() -> None:
+    """Twelve sums keep both busy and leave registers for columns and a row."""
+    for name, registers in (("avx2", 16), ("sse4", 16), ("neon", 32)):
+        machine = machine_of(name)
+        assert machine.multipliers == 2
+        for size in (64, 100, 512, 1000, 2048):
+            vectors, rows = tile_of(size, size, machine, machine.lanes(4))
+            assert vectors * rows >= 10, (name, size)
+            assert vectors * rows + vectors + 1 <= registers, (name, size)
+    assert machine_of("avx512").multipliers == 1

@@ -130,12 +130,18 @@ def machine_of(name: str) -> Machine:
         has_masks=width == 64,
         has_parts=width == 64,
         has_fma=found.architecture != "x86_64" or "fma" in features,
-        dots=_dots(features) if width == 64 else (),
+        is_arm=found.architecture == "aarch64",
+        dots=_dots(features, width),
     )
 
 
-def _dots(features: frozenset[str]) -> tuple[str, ...]:
-    """Which words of narrow numbers the processor multiplies."""
+def _dots(features: frozenset[str], width: int) -> tuple[str, ...]:
+    """Which words of narrow numbers the processor multiplies: of bytes with unlike signs u8s8,
+    with like signs s8s8."""
+    if width < 64:
+        words = ("i16", "u8s8") if "avxvnni" in features and width == 32 else ()
+        bytes_alike = ("s8s8",) if "dotprod" in features else ()
+        return (*words, *bytes_alike, *(("u8s8",) if "i8mm" in features else ()))
     bf16 = ("bf16",) if "avx512bf16" in features else ()
     return (*bf16, "i16", "u8s8") if "avx512vnni" in features else bf16
 
