@@ -18,9 +18,7 @@ CHOSEN = """
     tests/device/test_machines.py
     tests/runtime/test_native_elf.py
     tests/runtime/test_native_launcher.py
-    tests/runtime/test_save.py
     tests/optimize/test_bands.py
-    tests/codegen/test_kernels_contraction.py
 """
 PROCESSORS = ("cortex-a57", "max")  # NEON alone, and everything qemu knows
 

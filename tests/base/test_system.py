@@ -50,6 +50,9 @@ class Library:
         setattr(self, name, function)
         return function
 
+    def __getitem__(self, name: str) -> Any:
+        raise AttributeError(name)  # no function has an address
+
     @property
     def names(self) -> list[str]:
         return [name for name, *_ in self.calls]

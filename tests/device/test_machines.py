@@ -157,6 +157,7 @@ def test_the_knob_sets_the_optimiser_and_the_code_generator() -> None:
         knobs.machine = "pentium"
 
 
+@on_x86
 def test_stored_code_and_tuned_loops_belong_to_a_machine() -> None:
     """SSE4 and the least x86-64 have the same facts and other instructions."""
     keys, tuned = set(), set()
@@ -187,6 +188,7 @@ def test_functions_without_fused_multiply_adds_are_as_exact() -> None:
         np.testing.assert_allclose(found, exact, rtol=4e-7, atol=1e-30)
 
 
+@on_x86
 def test_a_multiply_add_without_the_instruction_is_no_call_per_lane() -> None:
     with knobs.scope(MACHINE="sse4"):
         source = "".join(k.source for k in (Tensor(np.ones(64, "f4")).exp()).prepare().kernels())
