@@ -241,10 +241,8 @@ class ExecutionPlan:
         given; the content of other inputs is stored with the weights. ``target`` compiles the
         kernels once more for another machine; `prepare` with a target chooses better loops.
         """
-        from svod.runtime.export import export_plan
-
         with self._lock:
-            export_plan(self, os.fspath(folder), name, target, inputs)
+            above("export").export_plan(self, os.fspath(folder), name, target, inputs)
 
     def report(
         self,
