@@ -9,7 +9,7 @@ LONG := .venv/.installed-long
 # What the code for other processors could get wrong: the suite without what generates no code.
 COMPILED := tests --ignore=tests/docs --ignore=tests/base --ignore=tests/dtype --ignore=tests/ir --ignore=tests/array_api --ignore=tests/bars --ignore=tests/mutants --ignore=tests/tools --ignore=tests/data --ignore=tests/spec --ignore=tests/frontend
 
-.PHONY: demo test onnx test-long test-machines test-all mutants conformance lint bench soak format clean
+.PHONY: demo test onnx test-long test-machines test-arm smoke test-all mutants conformance lint bench soak format clean
 
 demo: $(DEV)
 	$(BIN)/python -m svod demo
@@ -34,6 +34,15 @@ onnx: $(DEV)
 test-machines: $(DEV)
 	SVOD_MACHINE=avx2 $(BIN)/python -m pytest -n 2 $(COMPILED)
 	SVOD_MACHINE=sse4 $(BIN)/python -m pytest -n 2 $(COMPILED)
+
+# A part of the suite on aarch64, under qemu: make test-arm; FILES='tests/...' chooses another part.
+# Needs apt, dpkg-deb and qemu-aarch64 (Debian: qemu-user); a quarter of an hour.
+test-arm: $(DEV)
+	$(BIN)/python -m tests.arm build/arm $(FILES)
+
+# The wheel in a fresh environment, as people install it; PYTHONS='python3.12 python3.13' tries more.
+smoke: $(DEV)
+	$(BIN)/python -m tests.wheel $(PYTHONS)
 
 test-all: test test-long test-machines
 

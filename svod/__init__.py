@@ -100,6 +100,7 @@ _ALIASES: dict[str, Any] = {
 
 
 _above.know("viz", lambda: import_module("svod.tools.viz"))
+_above.know("export", lambda: import_module("svod.runtime.export"))
 
 
 def __getattr__(name: str) -> Any:

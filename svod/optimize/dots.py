@@ -2,9 +2,10 @@
 
 A sum over k of ``P[k] * Q[k]`` of bfloat16 or 8 and 16-bit integers becomes a sum over groups:
 neighbours along k share a 32-bit word, and DOT multiplies two words part by part and adds up.
-Where k does not divide, the last words are filled with zeros. The byte instructions want one
-operand without and one with a sign: where both are alike, the sign bit of the rows is flipped,
-which moves them by 128, and 128 times the sums of the columns are taken off again.
+Where k does not divide, the last words are filled with zeros. The byte instructions of x86 want one
+operand without and one with a sign, the first ones of aarch64 two that are alike: for others the
+sign bit of the rows is flipped, which moves them by 128, and 128 times the sums of the columns are
+taken off again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from svod.optimize.machine import Machine
 SIGN_BITS = 0x80808080
 _BITS = {8: dt.uint8, 16: dt.uint16}
 _BYTES = {dt.uint8: "u8", dt.int8: "s8"}
-PARTS = {"bf16": 2, "i16": 2, "u8s8": 4, "s8u8": 4}  # narrow values of one word
+PARTS = {
+    "bf16": 2,
+    "i16": 2,
+    "u8s8": 4,
+    "s8u8": 4,
+    "s8s8": 4,
+    "u8u8": 4,
+}  # narrow values of one word
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +61,21 @@ def find_dot(product: UOp, total: DType, rows: UOp, machine: Machine) -> Dot | N
         if "i16" not in machine.dots:
             return None
         return Dot("i16", dt.int32, (_as_int16(first), _as_int16(second)), False)
-    if not set(kinds) <= set(_BYTES) or "u8s8" not in machine.dots:
+    if not set(kinds) <= set(_BYTES):
         return None
-    flips = first.dtype is second.dtype
     names = [_BYTES[k] for k in kinds]
+    flips = not _has_bytes(names, machine)
     if flips:
         place = 0 if product.src[0] is rows else 1
         names[place] = "u8" if names[place] == "s8" else "s8"
+        if not _has_bytes(names, machine):
+            return None
     return Dot("".join(names), dt.int32, (first, second), flips)
+
+
+def _has_bytes(names: list[str], machine: Machine) -> bool:
+    """Whether there is an instruction for bytes of these signs."""
+    return ("s8s8" if names[0] == names[1] else "u8s8") in machine.dots
 
 
 def _as_int16(value: UOp) -> UOp:

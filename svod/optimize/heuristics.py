@@ -39,6 +39,8 @@ MAYBE_SHORT = 1.5  # times the work, where a loop may have too few steps to be s
 PACK_WORK = CPU.pack  # of one element, in multiply-adds
 FINISH_BYTES = CPU.finish_bytes  # of sums that wait in scratch memory
 UNROLL_LIMIT = CPU.unroll
+# full tiles, from which a rest costs less than tiles with too few sums for two multipliers
+FULL_TILES = CPU.full_tiles
 MAX_ACCUMULATORS = CPU.accumulators  # of 32 registers: the rest holds operands
 ONE_STREAM = CPU.stream_steps  # steps of a sum from which one row at a time keeps memory busy
 LONG_SUM = 1 << 15  # steps of a sum from which its parts are at least so many on every machine:
@@ -373,6 +375,8 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         if not free:
             return tile
         vectors = _tile_vectors(extent(lane), width)
+        if machine.registers < 32:  # more leave too few rows, or none of the registers for them
+            vectors = min(vectors, 2)
         # The code generator takes vectors of 2 and of 4 registers apart, no others.
         tile.parts = vectors if vectors == 3 else 1
         tile.lanes = vectors // tile.parts * width if extent(lane) >= width else 0
@@ -390,7 +394,8 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         limit = min(rows, 8)
         if position == 0 and len(free) > 1 and node in own:
             limit = 4
-        factor = _tile_rows(extent(r), limit)
+        is_full = machine.multipliers > 1 and extent(r) >= FULL_TILES * limit
+        factor = limit if is_full else _tile_rows(extent(r), limit)
         if factor > 1:
             tile.upcasts.append((r, factor))
             rows //= factor

@@ -236,6 +236,24 @@ class ExecutionPlan:
 
         save_plan(self, os.fspath(path), weights, without, portable)
 
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str = "model",
+        target: str | None = None,
+        inputs: Collection[str] | None = None,
+    ) -> None:
+        """Write the plan for programs without Python: an object, a C header, the weights.
+
+        The folder gets ``name.o``, ``name.h``, ``name.weights``, a ``CMakeLists.txt`` and
+        ``example.c``. Results have the same bits as here. ``inputs`` names what every run is
+        given; the content of other inputs is stored with the weights. ``target`` compiles the
+        kernels once more for another machine; `prepare` with a target chooses better loops.
+        """
+        with self._lock:
+            above("export").export_plan(self, os.fspath(folder), name, target, inputs)
+
     def report(
         self,
         path: str | os.PathLike[str],
@@ -386,6 +404,11 @@ class ExecutionPlan:
     def variables(self) -> dict[str, int]:
         """What callers bound last, by name."""
         return dict(self._variables.bound)
+
+    @property
+    def bounds(self) -> dict[str, list[tuple[int, int]]]:
+        """The bounds of every variable, both included; each kernel that uses it has its own."""
+        return {name: list(limits) for name, limits in self._variables.bounds.items()}
 
     @property
     def is_native(self) -> bool:

@@ -256,13 +256,15 @@ class Tensor(
         inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
         outputs: Sequence[str] | None = None,
         freeze: bool = False,
+        target: str | None = None,
     ) -> Any:
         """The plan that computes this tensor; ``plan.execute()`` runs it as often as wanted.
 
         ``inputs={"x": x}`` names buffers that ``plan.bind(x=array)`` or ``plan(x=array)`` replace.
         ``freeze=True`` makes all other memory constant: weights are folded and packed once.
+        ``target="aarch64-linux+dotprod"`` makes a plan for such a machine, to save or export it.
         """
-        return prepare([self, *others], config, inputs, outputs, freeze)
+        return prepare([self, *others], config, inputs, outputs, freeze, target)
 
     def contiguous(self) -> Tensor:
         """The same elements in a buffer of their own once realised; a copy if not row-major."""

@@ -271,12 +271,14 @@ def prepare(
     inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
     freeze: bool = False,
+    target: str | None = None,
 ) -> Any:
     """The plan that computes several tensors together; inputs and outputs may be given names.
 
     With ``freeze=True`` memory that is no input is constant: weights are folded and packed once.
+    With ``target="aarch64-linux+dotprod"`` the plan is for such a machine, to save or export it.
     """
-    return plan(list(tensors), config, inputs, outputs, freeze)
+    return plan(list(tensors), config, inputs, outputs, freeze, target)
 
 
 def is_tensor(value: object, /) -> bool:

@@ -154,6 +154,7 @@ def prepare(
     inputs: Mapping[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
     freeze: bool = False,
+    target: str | None = None,
 ) -> ExecutionPlan:
     """The plan that computes the tensors; they point at its outputs at once.
 
@@ -164,10 +165,13 @@ def prepare(
 
     With ``freeze``, memory that is no input and that the plan does not write is constant: what
     depends on it alone is computed now, matrices are packed now, and the plan keeps these values.
+
+    With ``target``, such as ``"aarch64-linux+dotprod"``, the plan is for such a machine: it can be
+    saved and exported, and runs where that machine's instructions are.
     """
     if tracing.state.depth:
         tracing.refuse_traced(tensors)
-    config = PrepareConfig.of(config)
+    config = PrepareConfig.of(config).for_machine(target)
     if freeze and not inputs:
         raise ConfigError("freeze=True needs inputs=[..]: all other memory becomes constant")
     if inputs is not None and not isinstance(inputs, Mapping):
@@ -484,7 +488,8 @@ def _folded(
     parts = constant_parts(roots, live)
     if not parts:
         return roots, []
-    plan, found, _ = _make_plan([wrap(part, None) for part in parts], config, "freeze", None, None)
+    tensors = [wrap(part, None) for part in parts]
+    plan, found, _ = _make_plan(tensors, config.here(), "freeze", None, None)
     plan.execute()
     buffers = plan.output_buffers()
     mapping = {
