@@ -185,8 +185,8 @@ def _recorded(options: argparse.Namespace) -> Any:
 
     found: list[Any] = []
 
-    def note(flat: Any, run: Any) -> None:
-        found.extend(run if flat is None else flat.profiles(run))
+    def note(plan: Any, run: Any) -> None:
+        found.extend(plan.profiles_of(run))
 
     with trace(options.trace) if options.trace else contextlib.nullcontext():
         plans.watchers.append(note)
