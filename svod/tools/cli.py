@@ -26,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], Report] = options.run
     try:
         report = run(options)
-        _print(json.dumps(report.data, indent=2) if options.json else report.text)
+        if options.json or report.text:
+            _print(json.dumps(report.data, indent=2) if options.json else report.text)
     except SvodError as error:
         print(f"svod {options.verb}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -58,6 +59,10 @@ def build_parser() -> argparse.ArgumentParser:
             add_arguments(verb)
         if name == "tune":
             from svod.tools.tune import add_arguments
+
+            add_arguments(verb)
+        if name == "viz":
+            from svod.tools.viewing import add_arguments
 
             add_arguments(verb)
         if name in MODEL_VERBS:
@@ -133,13 +138,19 @@ def _profile(options: argparse.Namespace) -> Report:
     return profile(options)
 
 
+def _viz(options: argparse.Namespace) -> Report:
+    from svod.tools.viewing import viz
+
+    return viz(options)
+
+
 def _run(options: argparse.Namespace) -> Report:
     from svod.tools.running import run
 
     return run(options)
 
 
-MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run"})
+MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run", "viz"})
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("bench", _bench, "Time an ONNX model, beside onnxruntime where it is installed."),
     ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
@@ -153,6 +164,7 @@ VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
     ("run", _run, "Run a model or a plan once."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
+    ("viz", _viz, "Show a model, a plan or the plans of a program as a page in the browser."),
 )
 
 

@@ -8,7 +8,7 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def profile(options: argparse.Namespace) -> Report:
     if options.model.endswith(".py"):
         require_file(options.model)
         with _recorded(options) as profiles:
-            _run_script(options)
+            run_script(options.model, options.arguments, options.json)
     else:
         if options.arguments:
             raise ArgumentError("arguments are for scripts")
@@ -196,17 +196,18 @@ def _recorded(options: argparse.Namespace) -> Any:
             plans.watchers.remove(note)
 
 
-def _run_script(options: argparse.Namespace) -> None:
+def run_script(script: str, arguments: Sequence[str], is_quiet: bool = False) -> None:
+    """Run a program as Python would; what it prints goes to stderr where it shall be quiet."""
     before = sys.argv, list(sys.path)
-    sys.argv = [options.model, *options.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(options.model)))
-    to = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    to = contextlib.redirect_stdout(sys.stderr) if is_quiet else contextlib.nullcontext()
     try:
         with to:
-            runpy.run_path(options.model, run_name="__main__")
+            runpy.run_path(script, run_name="__main__")
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
-            raise ArgumentError(f"{options.model} ended with status {leaving.code}") from None
+            raise ArgumentError(f"{script} ended with status {leaving.code}") from None
     finally:
         sys.argv, sys.path[:] = before
 

@@ -185,6 +185,10 @@ class Model:
         tensors = [wrap(root, "CPU") for root in roots]
         return recorded_plan(tensors, config, ports, frozenset(live) if freeze else None)
 
+    def view(self, *, title: str = "program", runs: int = 3, browser: bool = True) -> Any:
+        """Serve a page about the frozen plan, and open it in the browser."""
+        return self.plan().view(title=title, runs=runs, browser=browser)
+
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a frozen plan to a file that ``svod.load_plan`` reads, without torch."""
         self.plan().save(path, **options)

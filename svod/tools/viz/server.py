@@ -12,12 +12,13 @@ import json
 import secrets
 import threading
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from svod.base.errors import ArgumentError
 from svod.base.locks import reset_lock
 from svod.runtime.plan import ExecutionPlan
 from svod.tools.viz.kernel_json import kernel_details
@@ -43,12 +44,10 @@ class Viewer:
         title: str = "plan",
         runs: int = 3,
     ) -> None:
-        self._shown: Sequence[Shown] = (
+        self._shown: Sequence[Shown] = (  # a list that a program still adds to, perhaps
             plan if not isinstance(plan, ExecutionPlan) else [Shown(plan, title)]
         )
-        if before is not None:
-            self._shown = [*self._shown[:1], Shown(before, "before"), *self._shown[1:]]
-        self._has_before = before is not None
+        self._before = None if before is None else Shown(before, "before")
         self._runs = runs
         self._held: dict[tuple[int, int], bytes] = {}  # of plans, and of their kernels
         self._lock = reset_lock()
@@ -81,18 +80,22 @@ class Viewer:
             held = '<script type="application/octet-stream" id="data" data-from="data"></script>'
             return "text/html; charset=utf-8", page_html(self._title, SERVED, held).encode()
         if path == "data":
-            rows = [one.summary() for one in tuple(self._shown)]
-            return "application/json", _json(page_data(rows, self._has_before))
+            rows = [one.summary() for one in self._plans()]
+            return "application/json", _json(page_data(rows, self._before is not None))
         kind, *numbers = path.split("/")
         if not all(n.isascii() and n.isdigit() and len(n) < 10 for n in numbers):
             return None
         if len(numbers) != {"plan": 1, "kernel": 2}.get(kind):
             return None
         wanted, kernel = int(numbers[0]), int(numbers[1]) if kind == "kernel" else -1
-        shown = next((one for one in tuple(self._shown) if one.number == wanted), None)
+        shown = next((one for one in self._plans() if one.number == wanted), None)
         if shown is None or kernel >= len(shown.first_calls()):
             return None
         return "application/json", self._kept(shown, kernel)
+
+    def _plans(self) -> list[Shown]:
+        found = list(self._shown)
+        return found if self._before is None else [*found[:1], self._before, *found[1:]]
 
     def _kept(self, shown: Shown, kernel: int) -> bytes:
         """A plan (kernel -1) or the details of one of its kernels, made when first asked for."""
@@ -124,6 +127,29 @@ def view(
     if browser:
         webbrowser.open(found.url)
     return found
+
+
+def view_result(result: Any, *, title: str, runs: int = 3, browser: bool = True) -> Viewer:
+    """Serve a page about the plan of what a model returned: tensors in any containers."""
+    from svod.tensor.recording.realize import prepare_batch
+
+    tensors = list(_tensors(result))
+    if not tensors:
+        raise ArgumentError(f"{title} returned no tensor but {type(result).__name__}")
+    return view(prepare_batch(tensors), title=title, runs=runs, browser=browser)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    from svod.tensor.tensor import Tensor
+
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
 
 
 def _json(made: dict[str, Any]) -> bytes:

@@ -39,6 +39,12 @@ class Shown:
         """The launches of the last run that was watched."""
         return None if self.last is None else self.plan.profiles_of(self.last)
 
+    def spent_ns(self) -> int:
+        """About how long all runs took, if each was as long as the last one."""
+        found = self.profiles() or []
+        wall = max([p.end_ns for p in found], default=0) - min([p.start_ns for p in found], default=0)
+        return wall * self.runs
+
     def first_calls(self) -> list[PreparedKernel]:
         """The first call of each distinct kernel, in the order `plan_data` numbers them."""
         if self._first is None:
