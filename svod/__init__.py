@@ -81,6 +81,7 @@ _LAZY = {
     "Strategy": ("svod.runtime.config", "Strategy"),
     "Opt": ("svod.optimize.opts", "Opt"),
     "profile": ("svod.runtime.trace", "profile"),
+    "progress": ("svod.base.progress", "progress"),
     "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
     "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
 }
@@ -100,6 +101,7 @@ _ALIASES: dict[str, Any] = {
 
 
 _above.know("viz", lambda: import_module("svod.tools.viz"))
+_above.know("notebook", lambda: import_module("svod.tools.notebook"))
 
 
 def __getattr__(name: str) -> Any:

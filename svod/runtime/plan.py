@@ -402,6 +402,9 @@ class ExecutionPlan:
             f"buffers={len(self._wiring.buffers)}, device={self._device})"
         )
 
+    def _repr_html_(self) -> str:
+        return str(above("notebook").plan_html(self))
+
     # -- releasing and copying ------------------------------------------------------------------
 
     def release_intermediate_buffers(self, remove: Callable[[int], object]) -> None:

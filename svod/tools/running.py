@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from svod.base.errors import ArgumentError
-from svod.base.progress import progress, watch
+from svod.base.progress import shown, watch
 from svod.tools.model_arguments import (
     file_name,
     given_arrays,
@@ -172,7 +172,7 @@ def profile(options: argparse.Namespace) -> Report:
         call, _ = _callable(options, fill=True)
         call()
         with _recorded(options) as profiles:
-            for _ in progress(range(options.runs), f"running {options.model}"):
+            for _ in shown(range(options.runs), f"running {options.model}"):
                 call()
     return _profile_report(options, profiles)
 
