@@ -101,6 +101,7 @@ _ALIASES: dict[str, Any] = {
 
 
 _above.know("viz", lambda: import_module("svod.tools.viz"))
+_above.know("publishing", lambda: import_module("svod.tools.publishing"))
 _above.know("notebook", lambda: import_module("svod.tools.notebook"))
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from svod.base.above import above
 from svod.base.errors import ExecutionError, VariableError
+from svod.base.knobs import knobs
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
@@ -90,6 +91,8 @@ class ExecutionPlan:
         self._bind = self._wiring.bind
         self._ports = self._wiring.ports
         _plans.add(self)
+        if knobs.top:
+            above("publishing").publish()
 
     # -- running --------------------------------------------------------------------------------
 

@@ -61,6 +61,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.tune import add_arguments
 
             add_arguments(verb)
+        if name == "top":
+            from svod.tools.top import add_arguments
+
+            add_arguments(verb)
         if name == "viz":
             from svod.tools.viewing import add_arguments
 
@@ -138,6 +142,12 @@ def _profile(options: argparse.Namespace) -> Report:
     return profile(options)
 
 
+def _top(options: argparse.Namespace) -> Report:
+    from svod.tools.top import top
+
+    return top(options)
+
+
 def _viz(options: argparse.Namespace) -> Report:
     from svod.tools.viewing import viz
 
@@ -163,6 +173,7 @@ VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("launch", _launch, "Run a program in several processes that share tensors over a mesh."),
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
     ("run", _run, "Run a model or a plan once."),
+    ("top", _top, "Show the plans of running processes that were started with SVOD_TOP=1."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
     ("viz", _viz, "Show a model, a plan or the plans of a program as a page in the browser."),
 )
