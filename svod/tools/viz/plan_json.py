@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
 from svod._version import __version__
 from svod.base import timing
+from svod.base.errors import SvodError
 from svod.device.buffer import Buffer
 from svod.runtime.ops import (
     CompiledKernel,
@@ -54,8 +56,14 @@ def plan_data(
     """
     ops = plan.prepared_ops()
     preparation = _preparation()  # not that of the details
+    problem = ""
     if profiles is None:
-        profiles = measured(plan, runs) if runs else []
+        try:
+            profiles = measured(plan, runs) if runs else []
+        except SvodError as error:  # inputs that nobody has bound yet may hold anything
+            profiles, problem = [], f"{type(error).__name__}: {error}"
+            if not paths:
+                problem = _FOLDERS.sub("", problem)
     times = times_by_op(profiles)
     held = plan.buffers()
     origins = _Origins(paths)
@@ -99,10 +107,14 @@ def plan_data(
         "rules": RULES,
         "timeline": timeline(profiles),
         "roofline": _roofline() if profiles else None,
+        "problem": problem,
         "preparation": preparation,
         "variables": plan.variables,
     }
 
+
+# The folders before a file and its line.
+_FOLDERS = re.compile(r"(?:[A-Za-z]:)?[^\s('\"]*[/\\](?=[^/\\]+, line \d)")
 
 _KINDS: dict[type, str] = {
     PreparedKernel: "kernel",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import threading
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +28,11 @@ from svod.tools.viz.report import page_data, page_html
 from svod.tools.viz.shown import Shown
 
 HOST = "127.0.0.1"
-SERVED = (
+INSIDE = (  # what the page itself says; who may frame it only the header may say
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "connect-src 'self'; base-uri 'none'; form-action 'none'"
 )
+SERVED = f"{INSIDE}; frame-ancestors 'none'"
 
 
 class Viewer:
@@ -53,6 +55,7 @@ class Viewer:
         self._lock = reset_lock()
         self.token = secrets.token_urlsafe(24)
         self._title = title
+        self.connections: set[socket.socket] = set()
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
@@ -70,6 +73,9 @@ class Viewer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        for connection in tuple(self.connections):  # those that browsers keep open
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def __repr__(self) -> str:
         return f"Viewer({self.url})"
@@ -78,7 +84,7 @@ class Viewer:
         """The kind and the bytes of what an address below the token names; None for nothing."""
         if path == "":
             held = '<script type="application/octet-stream" id="data" data-from="data"></script>'
-            return "text/html; charset=utf-8", page_html(self._title, SERVED, held).encode()
+            return "text/html; charset=utf-8", page_html(self._title, INSIDE, held).encode()
         if path == "data":
             rows = [one.summary() for one in self._plans()]
             return "application/json", _json(page_data(rows, self._before is not None))
@@ -162,6 +168,10 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
         timeout = 30  # seconds that a connection may say nothing
 
+        def setup(self) -> None:
+            super().setup()
+            viewer.connections.add(self.connection)
+
         def handle_one_request(self) -> None:
             try:
                 super().handle_one_request()
@@ -169,6 +179,7 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
 
         def finish(self) -> None:
+            viewer.connections.discard(self.connection)
             with suppress(ConnectionError):
                 super().finish()
 

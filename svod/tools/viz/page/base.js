@@ -26,7 +26,7 @@ const color = (text, alpha = 1) => `hsl(${hueOf(text)} 42% 50% / ${alpha})`;
 
 // -- the plan ---------------------------------------------------------------------------------------
 const originOf = op => op.origin == null ? null : state.plan.origins[op.origin];
-const placeText = origin => origin ? `${origin.file}:${origin.line}` : "";
+const placeText = origin => origin ? `${origin.file.split(/[/\\]/).at(-1)}:${origin.line}` : "";
 const goto = address => { if (location.hash === `#${address}`) show(); else location.hash = address; };
 const link = (text, address, attributes = {}) => element("a", text, { href: `#${address}`, ...attributes });
 const kernelAddress = op => op.kernel == null ? `graph/calls/${op.index}` : `kernel/${op.kernel}/${op.index}`;

@@ -71,6 +71,7 @@ function graphView(main, kind = "modules", focus) {
     box.width = Math.max(SIZES.group[0], found.width + 2 * PAD);
     box.height = found.height + HEAD + 1.5 * PAD;
     box.points = found.points;
+    box.far = found.far;
     const spare = (box.width - 2 * PAD - found.width) / 2;
     if (spare > 0) for (const one of inside) one.x += spare;
     box.spare = Math.max(0, spare);
@@ -151,17 +152,20 @@ function graphView(main, kind = "modules", focus) {
       const middle = (group?.points?.get(edge.pair) ?? []).map(([px, py]) => [group.left + PAD + px + group.spare, group.top + HEAD + PAD / 2 + py]);
       const all = [from, ...middle, to];
       if (Math.max(...all.map(p => p[0])) < x0 || Math.min(...all.map(p => p[0])) > x1 || Math.max(...all.map(p => p[1])) < y0 || Math.min(...all.map(p => p[1])) > y1) continue;
+      context.strokeStyle = context.fillStyle = isNear ? mark : theme("edge");
+      if (group?.far?.has(edge.pair) && !isNear) { // two short ends; all of it where one of them is chosen
+        for (const [px, py, by] of [[...from, 9], [...to, -9]]) { context.beginPath(); context.moveTo(px, py); context.lineTo(px, py + by); context.lineWidth = 1; context.stroke(); }
+        continue;
+      }
       context.beginPath();
       context.moveTo(...from);
       for (let at = 1; at < all.length; at++) { const [px, py] = all[at - 1], [qx, qy] = all[at], bend = Math.max(10, Math.abs(qy - py) / 2); context.bezierCurveTo(px, py + bend, qx, qy - bend, qx, qy); }
-      context.strokeStyle = isNear ? mark : theme("edge");
       context.lineWidth = isNear ? 2 : edge.count > 1 ? 1.6 : 1;
       context.stroke();
       context.beginPath();
       context.moveTo(to[0], to[1]);
       context.lineTo(to[0] - 4, to[1] - 7);
       context.lineTo(to[0] + 4, to[1] - 7);
-      context.fillStyle = context.strokeStyle;
       context.fill();
     }
     paint(tree.root, false);
@@ -300,7 +304,7 @@ function aboutBox(box, { tree, byModule, edges, nsOf, callsOf, reasonOf, titleOf
   near("Is needed by", edges.filter(edge => edge.from === box).map(edge => edge.to));
   return found;
 }
-const placeOf = (origin, number) => origin ? [element("p", "", { class: "place" }, link(placeText(origin), `kernels/line/${number}`, { title: "all calls of this line" }), origin.module ? element("span", `  ${origin.module}`, { class: "quiet" }) : ""), ...(origin.text ? [element("pre", origin.text, { class: "code" })] : [])] : [];
+const placeOf = (origin, number) => origin ? [element("p", "", { class: "place" }, link(placeText(origin), `kernels/line/${number}`, { title: `all calls of ${origin.file}:${origin.line}` }), origin.module ? element("span", `  ${origin.module}`, { class: "quiet" }) : ""), ...(origin.text ? [element("pre", origin.text, { class: "code" })] : [])] : [];
 const linksOf = op => element("p", "", { class: "links" }, ...[op.kernel == null ? null : link("Kernel", kernelAddress(op)), op.origin == null ? null : link("Line", `kernels/line/${op.origin}`), state.plan.timeline.wall ? link("Timeline", `timeline/${op.index}`) : null, op.writes.length ? link("Buffer", `memory/${op.writes[0]}`) : null, link("Graph", `graph/calls/${op.index}`)].filter(Boolean));
 const buffersOf = op => {
   const row = (place, from) => element("li", "", {}, link(bufferName(place), `memory/${place}`), element("span", ` ${state.plan.buffers[place].dtype}, ${bytes(state.plan.buffers[place].bytes)}`, { class: "quiet" }), ...(from == null ? [] : [element("span", " from ", { class: "quiet" }), link(state.plan.ops[from].name, kernelAddress(state.plan.ops[from]))]));

@@ -10,7 +10,7 @@ const sums = key => {
   }
   return [...found.values()].sort((a, b) => b.ns - a.ns || b.calls - a.calls);
 };
-const timeColumn = of => ({ title: "time", of: row => time(of(row)), number: true, key: row => of(row) ?? 0, part: row => (of(row) ?? 0) / (state.plan.spent || 1) });
+const timeColumn = of => ({ title: "time", of: row => time(of(row) || null), number: true, key: row => of(row) ?? 0, part: row => (of(row) ?? 0) / (state.plan.spent || 1) });
 // Modules as a tree written in lines: what is inside counts for what is around it.
 function moduleRows() {
   const found = new Map();
@@ -34,6 +34,7 @@ function overviewView(main) {
     ["work", flop(flops)], ["intermediates", bytes(memory.planned_bytes)], ["if nothing shared memory", bytes(memory.logical_bytes)], ["inputs, outputs, weights", bytes(memory.fixed_bytes)]];
   if (roof && wall) pairs.push(["of the machine's FLOP/s", share(flops / wall / roof.gflops)]);
   main.append(facts(pairs));
+  if (plan.problem) main.append(element("p", `A run for the times failed: ${plan.problem}`, { class: "quiet" }));
   const variables = Object.entries(plan.variables ?? {});
   if (variables.length) main.append(element("p", `sizes: ${variables.map(([name, value]) => `${name} = ${value}`).join(", ")}`, { class: "quiet" }));
   const columns = element("div", "", { class: "columns" });
