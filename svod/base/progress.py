@@ -1,4 +1,4 @@
-"""How far long work is: what, how many of how many, time left; as a line, or as calls of a function.
+"""How far long work is: what, how many of how many, time left; a line, or calls of a function.
 
 Work reports with `step`, which costs next to nothing where nobody follows. `progress` follows the
 work of a block, `watch` does so under a label, `shown` goes through items. Lines are for terminals:

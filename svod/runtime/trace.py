@@ -88,9 +88,7 @@ class profile:
         events = _running_events(tracks, self._names, self._start)
         return events + _preparing_events(timing.spans(self._start), self._names, self._start)
 
-    def _note(
-        self, plan: plans.ExecutionPlan, found: Stamps | list[KernelProfile]
-    ) -> None:
+    def _note(self, plan: plans.ExecutionPlan, found: Stamps | list[KernelProfile]) -> None:
         """Called after every run, by the thread that ran."""
         here = threading.current_thread()
         with self._lock:

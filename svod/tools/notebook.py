@@ -1,7 +1,7 @@
-"""What a notebook shows of tensors, plans and profiles: short HTML in the colours of the page around.
+"""What a notebook shows of tensors, plans and profiles: short HTML in the colours around it.
 
-In: the object. Out: text without scripts, requests or style sheets. Large tensors show their corners
-and how their values are spread.
+In: the object. Out: text without scripts, requests or style sheets. Large tensors show their
+corners and how their values are spread.
 """
 
 from __future__ import annotations

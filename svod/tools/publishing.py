@@ -1,7 +1,7 @@
 """What a process says of its plans while it runs, for `svod top`: a small file, once a second.
 
-A process with ``SVOD_TOP=1`` watches its plans and writes which of them ran, how often and how long,
-into its user's cache folder. The file goes with the process.
+A process with ``SVOD_TOP=1`` watches its plans and writes which of them ran, how often and how
+long, into its user's cache folder. The file goes with the process.
 """
 
 from __future__ import annotations

@@ -18,7 +18,18 @@ from typing import Any
 from svod.runtime.plan import ExecutionPlan
 from svod.tools.viz.plan_json import Progress, plan_data
 
-SCRIPTS = ("base", "chart", "lists", "tree", "layout", "graph", "kernel", "timeline", "memory", "main")
+SCRIPTS = (
+    "base",
+    "chart",
+    "lists",
+    "tree",
+    "layout",
+    "graph",
+    "kernel",
+    "timeline",
+    "memory",
+    "main",
+)
 ALONE = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 

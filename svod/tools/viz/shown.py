@@ -1,8 +1,8 @@
 """What the page shows: plans with a title, also those that a program ran while it was watched.
 
 `collected` watches a block: every plan that runs in it is in the list it gives, with the number of
-runs and the times of the last one. Plans are held, so that there is something to look at afterwards;
-of very many those that ran once go first.
+runs and the times of the last one. Plans are held, so that there is something to look at later; of
+very many those that ran once go first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Shown:
     def spent_ns(self) -> int:
         """About how long all runs took, if each was as long as the last one."""
         found = self.profiles() or []
-        wall = max([p.end_ns for p in found], default=0) - min([p.start_ns for p in found], default=0)
+        if not found:
+            return 0
+        wall = max(p.end_ns for p in found) - min(p.start_ns for p in found)
         return wall * self.runs
 
     def first_calls(self) -> list[PreparedKernel]:
@@ -56,7 +58,12 @@ class Shown:
 
     def summary(self) -> dict[str, Any]:
         """The plan in a list of plans."""
-        return {"id": self.number, "title": self.title, "calls": len(self.plan.prepared_ops()), "runs": self.runs}
+        return {
+            "id": self.number,
+            "title": self.title,
+            "calls": len(self.plan.prepared_ops()),
+            "runs": self.runs,
+        }
 
 
 @contextmanager
