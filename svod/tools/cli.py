@@ -19,7 +19,10 @@ from svod.tools.report import Report
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 0, 1 for a failed check or an error, 2 for wrong usage."""
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    own, program = _split(list(sys.argv[1:] if arguments is None else arguments))
+    options = parser.parse_args(own)
+    if program:
+        options.arguments = [*options.arguments, *program]
     if options.verb is None:
         parser.print_help()
         return 2
@@ -34,6 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has left
         return 1
     return 0 if report.ok else 1
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and after `--` what a program is given that we run."""
+    if arguments[:1] not in (["profile"], ["viz"]) or "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -69,7 +69,8 @@ const tries = {
     one.onerror = no; one.src = address; }),
   frame: () => new Promise((yes, no) => { const one = document.createElement('iframe');
     one.onload = () => { try { one.contentDocument.body.innerText.includes('Overview') ? yes()
-      : no(); } catch { no(); } }; one.onerror = no; one.src = address; document.body.append(one); }),
+      : no(); } catch { no(); } };
+    one.onerror = no; one.src = address; document.body.append(one); }),
 };
 Promise.all(Object.entries(tries).map(([name, act]) => act().then(() => name, () => null)))
   .then(names => done(names.filter(Boolean)));
