@@ -50,6 +50,9 @@ def add_arguments(verb: argparse.ArgumentParser, name: str) -> None:
     if name == "profile":
         verb.add_argument("--runs", type=_count, default=10, help="runs of the model (default 10)")
         verb.add_argument("--trace", metavar="FILE", help="write a trace that Perfetto opens")
+        verb.add_argument(
+            "--by", choices=("kernel", "module", "line"), default="kernel", help="what times are of"
+        )
     if name in ("profile", "viz"):
         verb.add_argument("arguments", nargs="*", help="of a script")
 

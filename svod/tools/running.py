@@ -179,14 +179,15 @@ def profile(options: argparse.Namespace) -> Report:
 
 @contextlib.contextmanager
 def _recorded(options: argparse.Namespace) -> Any:
-    """The profiles of every kernel that runs in the block; the trace too where it is asked for."""
+    """Profile and origin of every kernel that runs in the block; the trace where it is wanted."""
     from svod.runtime import plan as plans
     from svod.runtime.trace import profile as trace
 
     found: list[Any] = []
 
     def note(plan: Any, run: Any) -> None:
-        found.extend(plan.profiles_of(run))
+        ops = plan.prepared_ops()
+        found.extend([(p, ops[p.index].origin) for p in plan.profiles_of(run)])
 
     with trace(options.trace) if options.trace else contextlib.nullcontext():
         plans.watchers.append(note)
@@ -212,10 +213,11 @@ def run_script(script: str, arguments: Sequence[str], is_quiet: bool = False) ->
         sys.argv, sys.path[:] = before
 
 
-def _profile_report(options: argparse.Namespace, profiles: list[Any]) -> Report:
+def _profile_report(options: argparse.Namespace, recorded: list[Any]) -> Report:
     from svod.runtime.profile import profile_table
     from svod.runtime.roofline import measured_roofline
 
+    profiles = [profile for profile, _ in recorded]
     roofline = measured_roofline() if any(p.kernel.bytes_moved for p in profiles) else None
     found = profile_table(profiles, roofline)
     data = {
@@ -226,7 +228,31 @@ def _profile_report(options: argparse.Namespace, profiles: list[Any]) -> Report:
         "kernels": [{name: getattr(row, name) for name in row.__slots__} for row in found.rows],
         "trace": options.trace,
     }
+    sums = {by: _sums(recorded, by) for by in ("module", "line")}
+    data["by"] = sums
     text = str(found) if profiles else "no kernel ran"
+    if options.by != "kernel" and profiles:
+        rows: list[Sequence[object]] = [(options.by, "calls", "time", "share")]
+        for row in sums[options.by]:
+            part = f"{row['ns'] / max(1, found.total_ns):.1%}"
+            rows.append((row["name"], row["calls"], duration(row["ns"] / 1e9), part))
+        text = table(rows, right=frozenset({1, 2, 3}))
     if options.trace:
         text += f"\n{options.trace} opens in ui.perfetto.dev"
     return Report(data, text)
+
+
+def _sums(recorded: list[Any], by: str) -> list[dict[str, Any]]:
+    """Calls and time by module, or by line of user code, the longest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for profile, origin in recorded:
+        if origin is None:
+            name = "(no line)"
+        elif by == "module":
+            name = origin[2] or "(outside of modules)"
+        else:
+            name = f"{os.path.basename(origin[0])}:{origin[1]}"
+        row = found.setdefault(name, {"name": name, "calls": 0, "ns": 0})
+        row["calls"] += 1
+        row["ns"] += profile.elapsed_ns
+    return sorted(found.values(), key=lambda row: -row["ns"])

@@ -300,3 +300,50 @@ def test_the_report_of_resnet_50_is_at_most_5_mb(tmp_path: Path) -> None:
     path = tmp_path / "resnet.html"
     plan.report(path, runs=1)
     assert 300_000 < path.stat().st_size <= 5_000_000
+
+
+def test_a_gpu_kernel_says_what_it_takes_of_a_multiprocessor() -> None:
+    from svod.device.cuda.cuda_program import CudaProgram
+
+    class Driver:
+        def has(self, name: str) -> bool:
+            return True
+
+        def integer(self, name: str, *arguments: int) -> int:
+            if name == "cuFuncGetAttribute":
+                assert arguments[1] == 7
+                return {1: 16, 3: 8, 4: 40}[arguments[0]]
+            assert arguments == (7, 128, 1024)
+            return 5
+
+    class Context:
+        def use(self) -> Driver:
+            return Driver()
+
+    program: Any = object.__new__(CudaProgram)
+    program.context, program.function, program.shared = Context(), 7, 1024
+    assert program.resources(128) == {
+        "registers per thread": 40, "spilled bytes per thread": 8, "shared bytes per block": 1040,
+        "threads per block": 128, "blocks per multiprocessor": 5,
+    }  # fmt: skip
+
+
+def test_a_profile_of_a_program_is_by_module_or_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import svod\n"
+        "net = svod.nn.Linear(4, 4)\n"
+        "y = net(svod.ones(2, 4)).realize()\n"
+        "(y + 1).exp().realize()\n"
+    )
+    assert main(["profile", str(program), "--by", "module"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^Linear +\d+ ", text, re.MULTILINE)
+    assert "(outside of modules)" in text
+    assert main(["profile", str(program), "--by", "line", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {"program.py:3", "program.py:4"} <= {row["name"] for row in data["by"]["line"]}
+    total = sum(row["ns"] for row in data["by"]["module"])
+    assert total == data["total_ns"] > 0

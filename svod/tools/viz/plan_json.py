@@ -10,6 +10,7 @@ import linecache
 import os
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from svod._version import __version__
@@ -225,9 +226,21 @@ def _kernel(op: PreparedKernel) -> dict[str, Any]:
         "opts": [str(o) for o in opts],
         "by": by,
         "launch": [list(size) for size in kernel.dims if size] if kernel.dims else [],
+        "hardware": _hardware(kernel),
         "slots": list(kernel.globals),
         "nodes": body_nodes(op.ast) if op.ast.src else [],
     }
+
+
+def _hardware(kernel: CompiledKernel) -> dict[str, int]:
+    """What a launch takes of a GPU, where the driver says so."""
+    ask = getattr(kernel.program, "resources", None)
+    if ask is None or kernel.dims is None:
+        return {}
+    try:
+        return dict(ask(prod(kernel.dims.local_size or (1,))))
+    except SvodError:  # a page without these numbers is better than none
+        return {}
 
 
 def _memory(plan: ExecutionPlan) -> dict[str, Any]:

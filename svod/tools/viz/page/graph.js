@@ -1,5 +1,5 @@
 // The graph view: a canvas with groups that fold and unfold, and a panel about what is chosen.
-const PAD = 14, HEAD = 26, SIZES = { group: [190, 48], call: [210, 48], port: [140, 40], op: [128, 38], param: [130, 38] };
+const PAD = 14, HEAD = 26, SIZES = { group: [190, 48], call: [210, 48], port: [140, 40], op: [128, 38], param: [150, 38] };
 const trees = new Map(); // by plan and kind: what is unfolded stays so
 function graphView(main, kind = "modules", focus) {
   const plan = state.plan, byModule = kind !== "calls", key = `${state.data.plans.indexOf(plan)}/${kind}`;
