@@ -83,7 +83,7 @@ $(DEV): pyproject.toml
 	@touch $@
 
 $(LONG): $(DEV)
-	@$(PIP) torch==2.13.0 transformers pandas scikit-learn skl2onnx onnxruntime pillow ndindex pytest-json-report
+	@$(PIP) torch==2.13.0 transformers pandas scikit-learn skl2onnx onnxruntime pillow selenium ndindex pytest-json-report
 	@touch $@
 
 $(BENCH): $(DEV)

@@ -81,6 +81,7 @@ _LAZY = {
     "Strategy": ("svod.runtime.config", "Strategy"),
     "Opt": ("svod.optimize.opts", "Opt"),
     "profile": ("svod.runtime.trace", "profile"),
+    "progress": ("svod.base.progress", "progress"),
     "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
     "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
 }
@@ -101,6 +102,8 @@ _ALIASES: dict[str, Any] = {
 
 _above.know("viz", lambda: import_module("svod.tools.viz"))
 _above.know("export", lambda: import_module("svod.runtime.export"))
+_above.know("publishing", lambda: import_module("svod.tools.publishing"))
+_above.know("notebook", lambda: import_module("svod.tools.notebook"))
 
 
 def __getattr__(name: str) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from svod.base.errors import SvodError
+from svod.base.progress import step
 from svod.llm.config import DecoderConfig, config_of_folder, config_of_gguf
 from svod.llm.decoder import Decoder
 from svod.llm.engine import CHUNK, Engine
@@ -102,7 +103,8 @@ def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:
     else:
         names = ["model.safetensors"]
     state: dict[str, Tensor] = {}
-    for name in names:
+    for number, name in enumerate(names, 1):
+        step(f"weights {name:.40}", number, len(names))
         if Path(name).name != name or not (folder / name).is_file():
             raise ModelFileError(f"{folder} has no file {name!r:.80}")
         try:

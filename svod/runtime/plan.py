@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from svod.base.above import above
 from svod.base.errors import ExecutionError, VariableError
+from svod.base.knobs import knobs
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
@@ -40,8 +41,8 @@ from svod.runtime.variables import Bindings, PlanVariables
 from svod.runtime.wiring import Wiring, fill_pointers
 
 Array: TypeAlias = NDArray[Any]
-# Called after every run of every plan, with the run's records and stamps, or with its profiles.
-Watcher: TypeAlias = Callable[[FlatPlan | None, Stamps | list[KernelProfile]], object]
+# Called after every run of every plan with what `ExecutionPlan.profiles_of` makes profiles of.
+Watcher: TypeAlias = Callable[["ExecutionPlan", Stamps | list[KernelProfile]], object]
 watchers: list[Watcher] = []
 
 
@@ -91,6 +92,8 @@ class ExecutionPlan:
         self._bind = self._wiring.bind
         self._ports = self._wiring.ports
         _plans.add(self)
+        if knobs.top:
+            above("publishing").publish()
 
     # -- running --------------------------------------------------------------------------------
 
@@ -111,6 +114,13 @@ class ExecutionPlan:
             self._execute_with_python(profiles)
             return profiles
         return flat.profiles(self._execute_stamped(flat))
+
+    def profiles_of(self, found: Stamps | list[KernelProfile]) -> list[KernelProfile]:
+        """The profiles of a run, from what a watcher was given."""
+        if isinstance(found, Stamps):
+            assert self._flat is not None, "only native runs have stamps"
+            return self._flat.profiles(found)
+        return found
 
     def execute_with_vars(self, values: Bindings) -> None:
         """Give variables other values, then run; nothing is compiled.
@@ -411,6 +421,11 @@ class ExecutionPlan:
         return {name: list(limits) for name, limits in self._variables.bounds.items()}
 
     @property
+    def flat(self) -> FlatPlan | None:
+        """The records of a plan that native code runs."""
+        return self._flat
+
+    @property
     def is_native(self) -> bool:
         """Whether a run is one native call."""
         return self._run is not None
@@ -422,6 +437,9 @@ class ExecutionPlan:
             f"op_order={len(self._order)}, kernels={len(self.prepared_kernels())}, "
             f"buffers={len(self._wiring.buffers)}, device={self._device})"
         )
+
+    def _repr_html_(self) -> str:
+        return str(above("notebook").plan_html(self))
 
     # -- releasing and copying ------------------------------------------------------------------
 
@@ -466,12 +484,12 @@ class ExecutionPlan:
         elif self._flat is not None:
             stamps = self._execute_stamped(self._flat)
             for watch in tuple(watchers):
-                watch(self._flat, stamps)
+                watch(self, stamps)
         else:
             profiles: list[KernelProfile] = []
             self._execute_with_python(profiles)
             for watch in tuple(watchers):
-                watch(None, profiles)
+                watch(self, profiles)
 
     def _execute_stamped(self, flat: FlatPlan) -> Stamps:
         """Run with times taken in native code."""

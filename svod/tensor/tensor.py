@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from svod.base.above import above
 from svod.base.errors import DeviceError, DTypeError, ShapeError
 from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
@@ -229,6 +230,9 @@ class Tensor(
 
     def __repr__(self) -> str:
         return describe(self)
+
+    def _repr_html_(self) -> str:
+        return str(above("notebook").tensor_html(self))
 
     def __format__(self, spec: str) -> str:
         return formatted(self, spec)

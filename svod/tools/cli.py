@@ -19,20 +19,32 @@ from svod.tools.report import Report
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit status is 0, 1 for a failed check or an error, 2 for wrong usage."""
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    own, program = _split(list(sys.argv[1:] if arguments is None else arguments))
+    options = parser.parse_args(own)
+    if program:
+        options.arguments = [*options.arguments, *program]
     if options.verb is None:
         parser.print_help()
         return 2
     run: Callable[[argparse.Namespace], Report] = options.run
     try:
         report = run(options)
-        _print(json.dumps(report.data, indent=2) if options.json else report.text)
+        if options.json or report.text:
+            _print(json.dumps(report.data, indent=2) if options.json else report.text)
     except SvodError as error:
         print(f"svod {options.verb}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader of our output has left
         return 1
     return 0 if report.ok else 1
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and after `--` what a program is given that we run."""
+    if arguments[:1] not in (["profile"], ["viz"]) or "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    return arguments[:place], arguments[place + 1 :]
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -58,6 +70,14 @@ def build_parser() -> argparse.ArgumentParser:
             add_arguments(verb)
         if name == "tune":
             from svod.tools.tune import add_arguments
+
+            add_arguments(verb)
+        if name == "top":
+            from svod.tools.top import add_arguments
+
+            add_arguments(verb)
+        if name == "viz":
+            from svod.tools.viewing import add_arguments
 
             add_arguments(verb)
         if name in MODEL_VERBS:
@@ -133,13 +153,25 @@ def _profile(options: argparse.Namespace) -> Report:
     return profile(options)
 
 
+def _top(options: argparse.Namespace) -> Report:
+    from svod.tools.top import top
+
+    return top(options)
+
+
+def _viz(options: argparse.Namespace) -> Report:
+    from svod.tools.viewing import viz
+
+    return viz(options)
+
+
 def _run(options: argparse.Namespace) -> Report:
     from svod.tools.running import run
 
     return run(options)
 
 
-MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run"})
+MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run", "viz"})
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("bench", _bench, "Time an ONNX model, beside onnxruntime where it is installed."),
     ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
@@ -152,7 +184,9 @@ VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("launch", _launch, "Run a program in several processes that share tensors over a mesh."),
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
     ("run", _run, "Run a model or a plan once."),
+    ("top", _top, "Show the plans of running processes that were started with SVOD_TOP=1."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
+    ("viz", _viz, "Show a model, a plan or the plans of a program as a page in the browser."),
 )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 import svod
 from svod.base.errors import SvodError, UnsupportedError
+from svod.base.progress import step
 from svod.frontend.onnx import registry
 from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedModel
 from svod.frontend.onnx.limits import (
@@ -197,6 +198,8 @@ class Importer:
 
     def nodes(self, nodes: list[Message], scope: Scope, first: int = 0) -> None:
         for index, proto in enumerate(nodes, first):
+            if scope is self._outermost:
+                step(f"node {proto.op_type}", index - first + 1, len(nodes))
             self.count += 1
             if self.count > NODES_LIMIT:
                 raise OnnxError(f"the model has more than {NODES_LIMIT} nodes")

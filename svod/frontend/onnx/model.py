@@ -166,6 +166,10 @@ class Model:
             raise OnnxError("the model has no single plan: " + "; ".join(self.notes))
         return planned.plan
 
+    def view(self, *, title: str = "model", runs: int = 3, browser: bool = True) -> Any:
+        """Serve a page about the plan, and open it in the browser."""
+        return self.plan.view(title=title, runs=runs, browser=browser)
+
     def save(self, path: Any) -> None:
         """Write the plan; `svod.load_plan` reads it without this frontend."""
         self.plan.save(path)
