@@ -124,6 +124,20 @@ class Importer:
         found = [self.value(info.name, scope, "the graph's outputs") for info in graph.outputs]
         return self._declared(found, scope)
 
+    def one(self, index: int, values: dict[str, Value]) -> list[Value]:
+        """All results of one node of the model, those without a name too."""
+        graph = self.model.graph
+        proto = graph.nodes[index]
+        scope = Scope(_versions(self.model.opset_import))
+        self._add_initializers(graph, scope)
+        scope.values.update(values)
+        self._outermost = scope
+        inputs = [self.value(n, scope, describe(proto)) if n else None for n in proto.inputs]
+        results: list[Value] = self._apply(proto, inputs, scope)
+        if self.problems:
+            raise UnsupportedModel(_listed(self.problems))
+        return results
+
     def _declared(self, outputs: list[Value], scope: Scope) -> list[Value]:
         """The outputs of the model, after all of them were found to have the file's types."""
         if self.problems:
@@ -139,6 +153,14 @@ class Importer:
                 names = [ELEMENTS[n].name if n in ELEMENTS else str(n) for n in (wanted, found)]
                 raise OnnxError(f"output {info.name!r} is declared {names[0]}, but is {names[1]}")
         return outputs
+
+    def halted_view(self) -> NodeView:
+        """The node of the model that needed numbers."""
+        assert self.halted is not None
+        index, scope = self.halted
+        proto = self.model.graph.nodes[index]
+        inputs = [self.value(n, scope, describe(proto)) if n else None for n in proto.inputs]
+        return NodeView(self, proto, inputs, scope, scope.versions.get(_domain(proto.domain), 1))
 
     def check(self) -> str:
         """What the file has that is not supported, as far as that is seen without importing."""
@@ -391,13 +413,13 @@ class Importer:
             return svod.full(array.shape, fill, dtype=kind.carrier, device=self.device)
         return Tensor(np.asarray(array, order="C"), device=self.device)
 
-    def host(self, value: Value, name: str, why: str) -> Array:
+    def host(self, value: Value, name: str, why: str, most: int | None = None) -> Array:
         """The numbers of a value."""
         if isinstance(value, np.ndarray):
             return value
         if self.is_dynamic:
             return np.asarray(value.numpy())
-        raise NeedsValue(name, why)
+        raise NeedsValue(name, why, most)
 
     def _note_kind(self, info: Message, scope: Scope) -> None:
         kind = info.type
@@ -464,10 +486,13 @@ class NodeView:
         if element(number).is_narrow:
             self.scope.kinds[self.proto.outputs[position]] = number
 
-    def host(self, value: Value) -> Array:
-        """The numbers of an input: known ones and sizes, or those of a tensor while running."""
+    def host(self, value: Value, most: int | None = None) -> Array:
+        """The numbers of an input: known ones and sizes, or those of a tensor while running.
+
+        ``most`` says that an input is one size, from 0 up to that.
+        """
         place = next((i for i, v in enumerate(self.inputs) if v is value), 0)
-        return self.importer.host(value, self.proto.inputs[place], describe(self.proto))
+        return self.importer.host(value, self.proto.inputs[place], describe(self.proto), most)
 
     def tensor(self, value: Value) -> Tensor:
         return self.importer.tensor(value)
