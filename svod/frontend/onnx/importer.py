@@ -8,6 +8,7 @@ not supported is collected over the whole graph and reported at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from svod.frontend.onnx.limits import (
     check_turns,
 )
 from svod.frontend.onnx.registry import Array, Operator, Value
+from svod.frontend.onnx.steps import Steps
 from svod.frontend.onnx.tensors import Store, carried
 from svod.frontend.onnx.types import (
     ELEMENTS,
@@ -89,8 +91,10 @@ class Importer:
         store: Store,
         device: str | None = None,
         is_dynamic: bool = False,
+        steps: Steps | None = None,
     ) -> None:
         self.model = model
+        self.steps = Steps.of(model.graph) if steps is None else steps.copy()
         self.store = store
         self.device = device or default_device()
         self.is_dynamic = is_dynamic  # the numbers of tensors may be read
@@ -105,38 +109,39 @@ class Importer:
         self._initial: dict[int, Value] = {}
         self._tensors: dict[int, tuple[Array, Tensor]] = {}
 
-    def run(self, feeds: dict[str, Value], kinds: dict[str, int] | None = None) -> list[Value]:
+    def run(self, feeds: dict[str, Value]) -> list[Value]:
         """The outputs of the model for values of its inputs."""
-        scope = Scope(_versions(self.model.opset_import))
-        scope.kinds.update(kinds or {})
-        self._outermost = scope
-        outputs = self.graph(self.model.graph, feeds, scope)
-        return self._declared(outputs, scope)
+        return self.resume(0, feeds)
 
     def resume(self, index: int, values: dict[str, Value]) -> list[Value]:
         """The outputs of the model from a node on, with the values that it and later ones use."""
         graph = self.model.graph
-        scope = Scope(_versions(self.model.opset_import))
-        self._add_initializers(graph, scope)
-        scope.values.update(values)
-        self._outermost = scope
-        self.nodes(graph.nodes[index:], scope, index)
+        scope = self._scope(values)
+        for info in graph.inputs:
+            if info.name in values:
+                self._note_kind(info, scope)
+        self.nodes(self.steps.nodes, scope, index)
         found = [self.value(info.name, scope, "the graph's outputs") for info in graph.outputs]
         return self._declared(found, scope)
 
     def one(self, index: int, values: dict[str, Value]) -> list[Value]:
         """All results of one node of the model, those without a name too."""
-        graph = self.model.graph
-        proto = graph.nodes[index]
-        scope = Scope(_versions(self.model.opset_import))
-        self._add_initializers(graph, scope)
-        scope.values.update(values)
-        self._outermost = scope
+        proto = self.steps.nodes[index]
+        scope = self._scope(values)
         inputs = [self.value(n, scope, describe(proto)) if n else None for n in proto.inputs]
         results: list[Value] = self._apply(proto, inputs, scope)
         if self.problems:
             raise UnsupportedModel(_listed(self.problems))
         return results
+
+    def _scope(self, values: dict[str, Value]) -> Scope:
+        """The scope of the model's own graph."""
+        scope = Scope(_versions(self.model.opset_import))
+        for graph in self.steps.graphs:
+            self._add_initializers(graph, scope)
+        scope.values.update(values)
+        self._outermost = scope
+        return scope
 
     def _declared(self, outputs: list[Value], scope: Scope) -> list[Value]:
         """The outputs of the model, after all of them were found to have the file's types."""
@@ -158,7 +163,7 @@ class Importer:
         """The node of the model that needed numbers."""
         assert self.halted is not None
         index, scope = self.halted
-        proto = self.model.graph.nodes[index]
+        proto = self.steps.nodes[index]
         inputs = [self.value(n, scope, describe(proto)) if n else None for n in proto.inputs]
         return NodeView(self, proto, inputs, scope, scope.versions.get(_domain(proto.domain), 1))
 
@@ -218,7 +223,7 @@ class Importer:
             scope.values[sparse.values.name] = self.sparse(sparse)
 
     def nodes(self, nodes: list[Message], scope: Scope, first: int = 0) -> None:
-        for index, proto in enumerate(nodes, first):
+        for index, proto in self._walk(nodes, scope, first):
             self.count += 1
             if self.count > NODES_LIMIT:
                 raise OnnxError(f"the model has more than {NODES_LIMIT} nodes")
@@ -238,6 +243,22 @@ class Importer:
             for name, value in zip(proto.outputs, results, strict=False):
                 if name:
                     scope.values[name] = value
+
+    def _walk(
+        self, nodes: list[Message], scope: Scope, first: int
+    ) -> Iterator[tuple[int, Message]]:
+        """Nodes with their places; of the model's own graph, with known branches in their place."""
+        index = first
+        while index < len(nodes):
+            proto = nodes[index]
+            if scope is self._outermost and proto.op_type == "If" and not _domain(proto.domain):
+                name = next(iter(proto.inputs), "")
+                known = scope.values.get(name)
+                if name and nodes is self.steps.nodes and self.steps.take_branch(index, known):
+                    self._add_initializers(self.steps.graphs[-1], scope)
+                    continue
+            yield index, proto
+            index += 1
 
     def value(self, name: str, scope: Scope, where: str) -> Value:
         found = scope.find(name)

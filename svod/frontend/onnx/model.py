@@ -35,6 +35,7 @@ from svod.frontend.onnx.stages import (
     realized,
     reason_text,
 )
+from svod.frontend.onnx.steps import Steps
 from svod.frontend.onnx.types import CARRIERS, STRING, element, from_carrier, to_carrier
 from svod.ir import ops as O
 from svod.ir.node import UOp, largest
@@ -281,19 +282,21 @@ class Model:
         self._names.add(name)
         return name
 
-    def importer(self, is_dynamic: bool = False) -> Importer:
-        found = Importer(self.file.message, self.file.store, self.device, is_dynamic)
+    def importer(self, is_dynamic: bool = False, steps: Steps | None = None) -> Importer:
+        found = Importer(self.file.message, self.file.store, self.device, is_dynamic, steps)
         if self._importer is not None:  # weights are made once
             found._initial = self._importer._initial
         self._importer = self._importer or found
         found.selects = self._selects
         return found
 
-    def prepared(self, values: dict[str, Value], index: int = 0) -> Stage:
+    def prepared(
+        self, values: dict[str, Value], index: int = 0, steps: Steps | None = None
+    ) -> Stage:
         """What runs the nodes from one on, for values that come before it."""
-        importer = self.importer()
+        importer = self.importer(steps=steps)
         try:
-            found = importer.resume(index, values) if index else importer.run(values)
+            found = importer.resume(index, values)
             results = [_without_elements(r) for r in found]
         except NeedsValue as need:
             split = None
@@ -322,10 +325,10 @@ class Model:
         if importer.halted is None:
             return None
         index, scope = importer.halted
-        graph = self.file.message.graph
-        wanted = names_used(graph.nodes[index:]) | {o.name for o in graph.outputs}
+        steps = importer.steps
+        wanted = names_used(steps.nodes[index:]) | {o.name for o in self.outputs}
         wanted.add(need.name)
-        constant = {proto.name for proto in graph.initializers}
+        constant = steps.initializers()
         live = {n: v for n, v in scope.values.items() if n in wanted and n not in constant}
         known = all(isinstance(v, (Tensor, np.ndarray)) for v in live.values())
         if not known or scope.kinds or not any(isinstance(v, Tensor) for v in live.values()):
@@ -334,7 +337,7 @@ class Model:
         inner = [n for n in live if n not in feeds]
         first = self._planned([_without_elements(live[n]) for n in inner], inner, feeds)
         found = counted(importer.halted_view())
-        split = Split(self, first, live, feeds, need, index, found, graph.nodes[index].outputs)
+        split = Split(self, first, live, feeds, need, index, found, steps)
         note = f"a split plan: {split.why()}, then {split.follows()}"
         self.notes += [note] if note not in self.notes else []
         return split

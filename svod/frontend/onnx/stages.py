@@ -21,6 +21,7 @@ from svod.frontend.onnx.counted import Counted
 from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError
 from svod.frontend.onnx.importer import Importer
 from svod.frontend.onnx.registry import Array, Value
+from svod.frontend.onnx.steps import Steps
 from svod.ir.node import UOp
 from svod.ir.symbolic import value_of
 from svod.schedule.sizes import replace_in_size
@@ -109,7 +110,7 @@ class Owner(Protocol):
 
     notes: list[str]
 
-    def importer(self, is_dynamic: bool = False) -> Importer: ...
+    def importer(self, is_dynamic: bool = False, steps: Steps | None = None) -> Importer: ...
 
     def variable_name(self, wanted: str) -> str: ...
 
@@ -117,7 +118,7 @@ class Owner(Protocol):
 
     def room(self, shape: tuple[Any, ...], dtype: Any) -> Tensor: ...
 
-    def prepared(self, values: dict[str, Value], index: int) -> Stage: ...
+    def prepared(self, values: dict[str, Value], index: int, steps: Steps | None) -> Stage: ...
 
 
 class Split:
@@ -125,7 +126,7 @@ class Split:
 
     def __init__(
         self, model: Owner, first: Planned, live: dict[str, Value], feeds: Mapping[str, Value],
-        need: NeedsValue, index: int, counted: Counted | None, outputs: list[str],
+        need: NeedsValue, index: int, counted: Counted | None, steps: Steps,
     ) -> None:  # fmt: skip
         self.model = model
         self.first = first
@@ -135,7 +136,8 @@ class Split:
         self.need = need  # what decides, and why
         self.index = index  # of the first node after the plan
         self.counted = counted  # that node, where its data say how many results it has
-        self.outputs = outputs  # names of that node's results
+        self.steps = steps  # the model's nodes
+        self.outputs: list[str] = steps.nodes[index].outputs  # names of that node's results
         self._variables: list[str] = []
         self._rests: dict[Any, Stage | None] = {}
         self._reason = ""  # why there is no plan of the rest
@@ -161,13 +163,13 @@ class Split:
 
     def _results(self, values: dict[str, Value]) -> list[Value]:
         """The results of the counted node, which runs on the host."""
-        importer = self.model.importer(is_dynamic=True)
-        used = set(importer.model.graph.nodes[self.index].inputs)
+        importer = self.model.importer(is_dynamic=True, steps=self.steps)
+        used = set(self.steps.nodes[self.index].inputs)
         found = importer.one(self.index, {n: v for n, v in values.items() if n in used})
         return realized(found)
 
     def _node_by_node(self, values: dict[str, Value]) -> list[Value]:
-        importer = self.model.importer(is_dynamic=True)
+        importer = self.model.importer(is_dynamic=True, steps=self.steps)
         given = {
             n: importer.tensor(v.copy()) if isinstance(self.live.get(n), Tensor) else v
             for n, v in values.items()
@@ -245,7 +247,7 @@ class Split:
             index = self.index + (self.counted is not None)
             try:
                 known = {n: self.model.standing_for(v) for n, v in self.live.items()}
-                self._rests[key] = self.model.prepared({**known, **changes()}, index)
+                self._rests[key] = self.model.prepared({**known, **changes()}, index, self.steps)
             except NO_PLAN as reason:
                 self._reason = reason_text(reason)
             except OnnxError as reason:  # numbers in place of variables say whether it is one

@@ -1,5 +1,5 @@
-"""Sizes that data decide: split plans with the number of results as a variable, and nothing compiled
-for another one."""
+"""Sizes that data decide: split plans with the number of results as a variable; another number
+compiles nothing."""
 
 from __future__ import annotations
 
