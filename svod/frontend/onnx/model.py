@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import svod
+from svod.base.errors import VariableError
 from svod.frontend.onnx import operators  # noqa: F401  # fills the registry
 from svod.frontend.onnx.counted import counted
 from svod.frontend.onnx.dimensions import Dimensions, plain_name
@@ -430,9 +431,11 @@ def _memory(tensors: list[Tensor]) -> set[UOp]:
 
 def _without_elements(value: Value) -> Value:
     """An output without elements is known; a plan has no kernel for it."""
-    if not isinstance(value, Tensor) or any(isinstance(n, UOp) for n in value.shape):
+    if not isinstance(value, Tensor) or not any(isinstance(n, int) and n == 0 for n in value.shape):
         return value
-    return np.empty(value.shape, CARRIERS[value.dtype]) if 0 in value.shape else value
+    if any(isinstance(n, UOp) for n in value.shape):
+        raise VariableError("a result without elements has a run-time size")
+    return np.empty(value.shape, CARRIERS[value.dtype])
 
 
 def _own(tensor: Tensor) -> Tensor:
