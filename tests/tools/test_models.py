@@ -140,6 +140,18 @@ def test_a_model_in_parts_is_explained_part_by_part(tmp_path: Path, capsys: Any)
     assert [len(stage["calls"]) for stage in found["stages"]] == [1, 1]
 
 
+def test_explain_shows_sorts_of_a_plan(tmp_path: Path, capsys: Any) -> None:
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"])
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", 1, [300])],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [helper.make_tensor("k", 7, [1], [300])],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    assert "kernel sort_300" in said(capsys, "explain", tmp_path / "m.onnx")
+
+
 def test_explain_shows_kernels(mlp: Path, capsys: Any) -> None:
     text = said(capsys, "explain", mlp / "m.onnx")
     assert "distinct kernels" in text and "sum over" in text
