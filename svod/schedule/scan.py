@@ -9,7 +9,7 @@ a carry, which gradients and most outputs are, costs no further store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
@@ -185,7 +185,8 @@ def _slice(x: UOp, index: UOp | int) -> UOp:
 
 def _used(slot: UOp, shape: tuple[UOp | int, ...]) -> UOp:
     """The part of a slot that run-time sizes leave."""
-    return B.shrink(slot, tuple([(0, n) for n in shape])) if is_symbolic(shape) else slot
+    pairs: Any = tuple([(0, n) for n in shape])
+    return B.shrink(slot, pairs) if is_symbolic(shape) else slot
 
 
 def _part(memory: _Memory, start: int, result: UOp) -> UOp:
