@@ -185,8 +185,10 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
 def _lane_candidates(shape: _Shape) -> list[UOp | None]:
     candidates: list[UOp | None] = [None]
     if shape.keeps_rows:  # lanes of another axis would meet in the memory of the row
-        return [None, shape.outputs[-1]]
+        return [None, *[r for r in shape.outputs[-1:] if extent(r) > 1]]
     for r in shape.outputs:
+        if extent(r) == 1:  # a run-time size of one element at most
+            continue
         if shape.ordered:
             # Elements of one lane must never meet in memory.
             if stride(shape.store.src[0], r) != 1:

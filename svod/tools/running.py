@@ -144,20 +144,36 @@ def compile_model(options: argparse.Namespace) -> Report:
 
 def explain(options: argparse.Namespace) -> Report:
     """The kernels that a model becomes, and why there is more than one plan where that is so."""
+    from svod.tools.explain import explanation
+
     notes: list[str] = []
+    parts: list[tuple[str, Any]] = []  # plans, each with where it ends and why
     if is_plan(options.model):
-        plan = open_plan(options)
+        parts.append(("", open_plan(options)))
     else:
         model = open_model(options)
         plan = prepared(model, options.model)
+        if plan is None:
+            with watch(f"compiling {os.path.basename(options.model)} in parts"):
+                parts = [(part.text, part.plan) for part in model.explained()]
+        else:
+            parts.append(("", plan))
         notes = list(model.notes)
-    from svod.tools.explain import explanation
-
-    text = explanation(plan, code=options.code) if plan is not None else ""
-    kernels = [] if plan is None else [op.kernel.entry_point for op in plan.prepared_kernels()]
-    data = {"model": options.model, "notes": notes, "calls": kernels, "text": text}
-    shown = notes + ([text.rstrip()] if text else ["there is no plan for all sizes"])
-    return Report(data, "\n".join(shown))
+    shown, stages = list(notes), []
+    for number, (text, plan) in enumerate(parts, 1):
+        if text:
+            shown.append(f"{number}. {text}")
+        kernels = plan.prepared_kernels() if plan is not None else ()
+        calls = [op.kernel.entry_point for op in kernels]
+        stages.append({"text": text, "calls": calls})
+        if calls:
+            shown.append(explanation(plan, code=options.code).rstrip())
+    if not parts:
+        shown.append("there is no plan for all sizes")
+    calls = [name for stage in stages for name in stage["calls"]]
+    text = "\n".join(shown)
+    data = {"model": options.model, "notes": notes, "calls": calls, "stages": stages, "text": text}
+    return Report(data, text)
 
 
 def profile(options: argparse.Namespace) -> Report:
