@@ -19,7 +19,7 @@ from svod.base.locks import reset_lock
 from svod.base.progress import step as report
 from svod.llm.decoder import Decoder
 from svod.llm.errors import RequestError
-from svod.llm.paged import PAGE, PagePool, Rows, pages_of
+from svod.llm.paged import BLOCK, PAGE, PagePool, Rows, blocks_of, pages_of
 from svod.llm.sampling import Constraint, Sampler, Sampling, Step
 from svod.tensor.tensor import Tensor
 
@@ -62,8 +62,8 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.active: list[Request] = []
         self._lock = reset_lock()
-        self._columns = pages_of(decoder.capacity)
-        self._pages = svod.Variable("pages", 1, self._columns)
+        self._most = blocks_of(pages_of(decoder.capacity))
+        self._blocks = svod.Variable("blocks", 1, self._most)
         self._last = svod.Variable("last", 0, self.chunk - 1)
         self._count = svod.Variable("count", 1, self.chunk)
         end = decoder.pages * PAGE
@@ -190,11 +190,9 @@ class Engine:
         self._admit()
         if not self.active:
             return False
-        starting = next((r for r in self.active if len(r.tokens) - r.computed > 1), None)
-        starting = starting or next((r for r in self.active if not r.computed), None)
-        running = [r for r in self.active if r.computed and len(r.tokens) - r.computed == 1]
+        starting = next((r for r in self.active if r.computed < r.prompt_length), None)
+        running = [r for r in self.active if r.computed >= r.prompt_length]
         if starting is not None:
-            running = [r for r in running if r is not starting]
             self._prefill(starting)
         if len(running) == 1 and self._guess(running[0]):
             return True
@@ -272,11 +270,11 @@ class Engine:
             request.name = self.pool.name(request.name, content, request.pages[page])
 
     def _table(self, rows: Sequence[Sequence[int]], count: int) -> tuple[Tensor, Any]:
-        table = np.zeros((count, self._columns), np.int32)
+        table = np.zeros((count, self._most * BLOCK), np.int32)
         for number, pages in enumerate(rows):
             table[number, : len(pages)] = pages
         longest = max([len(pages) for pages in rows] + [1])
-        return Tensor(table), self._pages.bind(longest)
+        return Tensor(table), self._blocks.bind(blocks_of(longest))
 
     def _positions(self, place: int, count: int) -> Tensor:
         positions = np.arange(place, place + count, dtype=np.int32)
@@ -290,7 +288,7 @@ class Engine:
         table, count = self._table([pages], 1)
         return {
             "tokens": Tensor(padded), "positions": self._positions(place, self.chunk),
-            "table": table, "pages": count,
+            "table": table, "blocks": count,
             "places": [v.bind(used[n] * PAGE) for n, v in enumerate(self._chunk_places)],
         }  # fmt: skip
 
@@ -311,7 +309,7 @@ class Engine:
         table, count = self._table([r.pages for r in requests], slots)
         rows = {
             "tokens": Tensor(tokens), "positions": Tensor(positions), "table": table,
-            "pages": count, "places": [v.bind(p) for v, p in zip(self._places, places)],
+            "blocks": count, "places": [v.bind(p) for v, p in zip(self._places, places)],
         }  # fmt: skip
         logits: Array = self._single(rows).numpy()
         return logits
@@ -326,7 +324,7 @@ class Engine:
         table, longest = self._table([pages], 1)
         rows = {
             "tokens": Tensor(padded), "positions": self._positions(place, count),
-            "table": table, "pages": longest,
+            "table": table, "blocks": longest,
             "places": [v.bind(p) for v, p in zip(self._places, places)],
         }  # fmt: skip
         logits: Array = self._single(rows).numpy()

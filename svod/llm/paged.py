@@ -17,11 +17,19 @@ from svod.llm.errors import RequestError
 from svod.tensor.tensor import Tensor
 
 PAGE = 16  # tokens
+# Pages are read so many at a time: sums over whole blocks come out the same however many blocks
+# of padding follow, so that an answer does not depend on the lengths of the others in its run.
+BLOCK = 4
 
 
 def pages_of(tokens: int) -> int:
     """How many pages hold so many tokens."""
     return -(-tokens // PAGE)
+
+
+def blocks_of(pages: int) -> int:
+    """How many blocks hold so many pages."""
+    return -(-pages // BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +38,19 @@ class Rows:
 
     tokens: Tensor
     positions: Tensor
-    table: Tensor  # (sequences, pages of the longest one)
+    table: Tensor  # (sequences, pages of each), whole blocks
     places: Sequence[Any]  # where in the cache each `run` of tokens is written, as variables
-    pages: Any  # how many columns of the table are read, a variable
+    blocks: Any  # how much of the table is read, a variable
 
     @property
     def run(self) -> int:
         """Tokens that are written in one piece."""
         return int(self.tokens.shape[0]) // len(self.places)
+
+    @property
+    def pages(self) -> Any:
+        """How many columns of the table are read."""
+        return self.blocks * BLOCK
 
 
 class PagePool:
