@@ -21,6 +21,7 @@ from svod.llm.errors import ModelFileError, RequestError
 from svod.llm.gguf import read_gguf
 from svod.llm.model import LanguageModel
 from svod.llm.names import named_as_gguf
+from svod.llm.small.place import small_model
 from svod.llm.tokenizer import Tokenizer, read_tokenizer_json, tokenizer_of
 from svod.nn.state import load_file
 from svod.tensor.tensor import Tensor
@@ -30,26 +31,37 @@ JSON_LIMIT = 1 << 26  # bytes of a config or an index
 _TIED_UNLESS_SAID = ("gemma2", "gemma3", "gpt2")
 
 
-def load(path: str | os.PathLike[str], *, context: int | None = None) -> LanguageModel:
-    """A language model from a GGUF file or a model folder.
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    context: int | None = None,
+    slots: int = 1,
+    guesses: int = 0,
+) -> LanguageModel:
+    """A language model from a GGUF file or a model folder; without a path, the one that ships.
 
     `context` is the most tokens of a prompt and its answer; without it, what the model was made
-    for, or 4096 where that is more.
+    for, or 4096 where that is more. `slots` requests are served at once. With `guesses`, so many
+    tokens are guessed from what was said before, and checked in one run.
     """
-    where = Path(path)
+    where = small_model() if path is None else Path(path)
     if where.is_dir():
         config, weights, tokenizer, template = _of_folder(where)
     elif where.is_file():
         config, weights, tokenizer, template = _of_gguf(where)
     else:
         raise ModelFileError(f"{where} is neither a GGUF file nor a folder of a model")
+    for name, count, most in (("slots", slots, 1024), ("guesses", guesses, 63)):
+        least = int(name == "slots")
+        if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
+            raise RequestError(f"{name} is {count!r:.40}, not a number from {least} to {most}")
     capacity = _capacity(config, context)
-    decoder = Decoder(config, weights, capacity)
+    decoder = Decoder(config, weights, capacity, slots)
     if len(tokenizer.tokens) > decoder.vocabulary:
         raise ModelFileError(
             f"{where}: {len(tokenizer.tokens)} tokens, but weights of {decoder.vocabulary}"
         )
-    engine = Engine(decoder, min(CHUNK, capacity - 1))
+    engine = Engine(decoder, min(CHUNK, capacity), guesses)
     return LanguageModel(where.stem or where.name, config, tokenizer, engine, template)
 
 
