@@ -46,9 +46,9 @@ def load(
     """
     where = small_model() if path is None else Path(path)
     if where.is_dir():
-        config, weights, tokenizer, template = _of_folder(where)
+        config, weights, tokenizer, template, read = _of_folder(where)
     elif where.is_file():
-        config, weights, tokenizer, template = _of_gguf(where)
+        config, weights, tokenizer, template, read = _of_gguf(where)
     else:
         raise ModelFileError(f"{where} is neither a GGUF file nor a folder of a model")
     for name, count, most in (("slots", slots, 1024), ("guesses", guesses, 63)):
@@ -62,7 +62,8 @@ def load(
             f"{where}: {len(tokenizer.tokens)} tokens, but weights of {decoder.vocabulary}"
         )
     engine = Engine(decoder, min(CHUNK, capacity), guesses)
-    return LanguageModel(where.stem or where.name, config, tokenizer, engine, template)
+    name = where.name if where.is_dir() else where.stem
+    return LanguageModel(name, config, tokenizer, engine, template, read)
 
 
 def _capacity(config: DecoderConfig, context: int | None) -> int:
@@ -77,7 +78,7 @@ def _capacity(config: DecoderConfig, context: int | None) -> int:
     return found
 
 
-Parts = tuple[DecoderConfig, dict[str, Tensor], Tokenizer, str | None]
+Parts = tuple[DecoderConfig, dict[str, Tensor], Tokenizer, str | None, int]
 
 
 def _of_gguf(path: Path) -> Parts:
@@ -87,7 +88,16 @@ def _of_gguf(path: Path) -> Parts:
     template = file.metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):
         raise ModelFileError(f"{path}: the chat template is no text")
-    return config, weights, tokenizer_of(file.metadata), template
+    read = _read_by_a_token({name: entry.nbytes for name, entry in file.tensors.items()})
+    return config, weights, tokenizer_of(file.metadata), template, read
+
+
+def _read_by_a_token(sizes: Mapping[str, int]) -> int:
+    """Bytes of the weights that a token reads: of a table of rows that is no product, one row."""
+    tables = ["position_embd.weight"]
+    if "output.weight" in sizes:
+        tables.append("token_embd.weight")
+    return sum(size for name, size in sizes.items() if name not in tables)
 
 
 def _of_folder(folder: Path) -> Parts:
@@ -100,7 +110,9 @@ def _of_folder(folder: Path) -> Parts:
     weights = named_as_gguf(_state(folder, config), config, bool(is_tied))
     about = _optional_json(folder / "tokenizer_config.json")
     tokenizer = read_tokenizer_json(folder / "tokenizer.json", about)
-    return config, weights, _with_ends(tokenizer, folder, data), _template(folder, about)
+    read = _read_by_a_token({name: value.nbytes for name, value in weights.items()})
+    tokenizer = _with_ends(tokenizer, folder, data)
+    return config, weights, tokenizer, _template(folder, about), read
 
 
 def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,15 +41,22 @@ class LanguageModel:
 
     def __init__(
         self, name: str, config: DecoderConfig, tokenizer: Tokenizer, engine: Engine,
-        template: str | None,
+        template: str | None, weight_bytes: int = 0,
     ) -> None:  # fmt: skip
         self.name, self.config, self.tokenizer, self.engine = name, config, tokenizer, engine
         self.template = template
+        self.weight_bytes = weight_bytes  # that a token reads, as the file keeps them
 
     @property
     def context(self) -> int:
         """The most tokens of a prompt and its answer."""
         return self.engine.context
+
+    @property
+    def parameters(self) -> int:
+        """How many weights there are."""
+        decoder = self.engine.decoder
+        return sum(prod(decoder.shape(name)) for name in decoder.names)
 
     def generate(
         self,
