@@ -31,13 +31,20 @@ NGRAM = 3  # tokens that must have been there before, for what followed them to 
 class Request:
     """A prompt with the tokens that have followed it.
 
-    `take` gets each token as it comes, and says whether it was the last that is wanted.
+    `take` gets each token as it comes, and says whether it was the last that is wanted; `ended`
+    is called once, whatever the end was.
     """
 
     def __init__(
-        self, prompt: list[int], sampler: Sampler, limit: int, take: Callable[[Step], bool]
+        self,
+        prompt: list[int],
+        sampler: Sampler,
+        limit: int,
+        take: Callable[[Step], bool],
+        ended: Callable[[], None] | None = None,
     ) -> None:
         self.tokens, self.sampler, self.limit, self.take = prompt, sampler, limit, take
+        self.ended = ended
         self.prompt_length, self.shared_length = len(prompt), 0
         self.computed = 0  # tokens whose keys and values are in the cache
         self.pages: list[int] = []
@@ -48,6 +55,13 @@ class Request:
     def cancel(self) -> None:
         """Nothing more is wanted; the next step gives its pages back."""
         self.is_cancelled = True
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        if not self.is_done:
+            self.is_done = True
+            if self.ended is not None:
+                self.ended()
 
 
 class Engine:
@@ -125,11 +139,13 @@ class Engine:
         sampling: Sampling | None = None,
         limit: int = 1 << 30,
         constraint: Constraint | None = None,
+        ended: Callable[[], None] | None = None,
     ) -> Request:
         """A request that the next steps serve."""
         tokens = self.checked(prompt)
         limit = min(limit, self.context - len(tokens))
-        request = Request(tokens, Sampler(sampling or Sampling(), constraint), limit, take)
+        sampler = Sampler(sampling or Sampling(), constraint)
+        request = Request(tokens, sampler, limit, take, ended)
         self.waiting.append(request)
         return request
 
@@ -207,19 +223,27 @@ class Engine:
         while self.waiting and len(self.active) < self.decoder.slots:
             request = self.waiting.popleft()
             if request.is_cancelled:
-                request.is_done = True
+                request.finish()
                 continue
             request.pages = self.pool.shared(request.tokens)
             request.computed = request.shared_length = len(request.pages) * PAGE
             request.name = self.pool.name_of(request.pages[-1]) if request.pages else 0
             self.active.append(request)
 
+    def fail(self, error: Exception) -> None:
+        """End all requests with an error."""
+        with self._lock:
+            for request in [*self.active, *self.waiting]:
+                request.failure = error
+                self._end(request)
+            self.waiting.clear()
+
     def _end(self, request: Request) -> None:
-        request.is_done = True
         if request in self.active:
             self.active.remove(request)
             self.pool.release(request.pages)
             request.pages = []
+        request.finish()
 
     def _prefill(self, request: Request) -> None:
         place = request.computed

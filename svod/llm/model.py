@@ -129,6 +129,7 @@ class LanguageModel:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
         form: Form | None = None,
+        ended: Callable[[], None] | None = None,
     ) -> Request:
         """The same for whoever runs the engine's steps: `give` gets each piece as it comes."""
         tokens = self.engine.checked(tokens)
@@ -140,7 +141,7 @@ class LanguageModel:
             return piece.finish is not None
 
         constraint = self._constraint(form)
-        return self.engine.submit(tokens, take, sampling, reader.limit, constraint)
+        return self.engine.submit(tokens, take, sampling, reader.limit, constraint, ended)
 
     def _limit(self, tokens: list[int], max_tokens: int | None) -> int:
         limit = self.context - len(tokens)

@@ -80,7 +80,7 @@ def json_form() -> Form:
 
 def schema_form(schema: Any) -> Form:
     """The form of JSON texts of a schema."""
-    reader = _Reader(schema)
+    reader = SchemaReader(schema)
     root = reader.expression(schema, 0)
     return Form(compiled(root, reader.rules))
 
@@ -92,9 +92,11 @@ def _literal(value: Any) -> Expression:
         raise RequestError(f"{value!r:.60} is no JSON value") from None
 
 
-class _Reader:
-    def __init__(self, root: Any) -> None:
-        self.root = root
+class SchemaReader:
+    """Expressions of a schema; `prefix` begins the names of its rules."""
+
+    def __init__(self, root: Any, prefix: str = "") -> None:
+        self.root, self.prefix = root, prefix
         self.rules: dict[str, Expression] = dict(_ANY_RULES)
         self.begun: set[str] = set()
 
@@ -163,8 +165,8 @@ class _Reader:
                 if not isinstance(target, dict) or name not in target:
                     raise RequestError(f"the schema refers to {path!r:.60}, which is not in it")
                 target = target[name]
-            self.rules[path] = self.expression(target, depth + 1)
-        return Name(path)
+            self.rules[self.prefix + path] = self.expression(target, depth + 1)
+        return Name(self.prefix + path)
 
     def _any_of(self, schema: Mapping[str, Any], key: str, depth: int) -> Expression:
         self._only(schema, key, "type")
@@ -216,7 +218,7 @@ class _Reader:
         return alone
 
     def _ruled(self, part: Expression) -> Name:
-        name = f"part {len(self.rules)}"
+        name = f"{self.prefix}part {len(self.rules)}"
         self.rules[name] = part
         return Name(name)
 
