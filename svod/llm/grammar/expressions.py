@@ -162,7 +162,7 @@ class _Compiler:
 
 
 def _refuse_left_recursion(rules: list[tuple[tuple[Symbol, ...], ...]]) -> None:
-    """A rule that begins with itself would never get to a byte."""
+    """A rule that begins with itself and goes on after it would grow without a byte read."""
     empty: set[int] = set()
     while True:
         found = {
@@ -173,33 +173,57 @@ def _refuse_left_recursion(rules: list[tuple[tuple[Symbol, ...], ...]]) -> None:
         if found == empty:
             break
         empty = found
-    begins: list[set[int]] = [set() for _ in rules]
+    begins: list[list[int]] = [[] for _ in rules]
+    goes_on: list[tuple[int, int]] = []  # a rule, and one that it begins with and goes on after
     for number, ways in enumerate(rules):
         for way in ways:
-            for symbol in way:
+            for place, symbol in enumerate(way):
                 if not isinstance(symbol, int):
                     break
-                begins[number].add(symbol)
+                begins[number].append(symbol)
+                if place + 1 < len(way):
+                    goes_on.append((number, symbol))
                 if symbol not in empty:
                     break
-    state = [0] * len(rules)  # 0 not seen, 1 on the path, 2 done
-    for first in range(len(rules)):
-        if state[first]:
+    groups = _cycles(begins)
+    if any(groups[a] == groups[b] for a, b in goes_on):
+        raise RequestError("a rule of the grammar begins with itself")
+
+
+def _cycles(following: list[list[int]]) -> list[int]:
+    """The number of the group of each node: nodes that reach each other share one (Tarjan)."""
+    count = len(following)
+    groups, order, lowest = [-1] * count, [-1] * count, [0] * count
+    kept: list[int] = []
+    number = group = 0
+    for first in range(count):
+        if order[first] >= 0:
             continue
-        state[first] = 1
-        path: list[tuple[int, Iterator[int]]] = [(first, iter(begins[first]))]
-        while path:
-            number, following = path[-1]
-            for after in following:
-                if state[after] == 1:
-                    raise RequestError("a rule of the grammar begins with itself")
-                if state[after] == 0:
-                    state[after] = 1
-                    path.append((after, iter(begins[after])))
+        path: list[tuple[int, Iterator[int]]] = []
+        entered: int | None = first
+        while entered is not None or path:
+            if entered is not None:
+                order[entered] = lowest[entered] = number
+                number += 1
+                kept.append(entered)
+                path.append((entered, iter(following[entered])))
+                entered = None
+            node, rest = path[-1]
+            for after in rest:
+                if order[after] < 0:
+                    entered = after
                     break
+                if groups[after] < 0:
+                    lowest[node] = min(lowest[node], order[after])
             else:
-                state[number] = 2
                 path.pop()
+                if path:
+                    lowest[path[-1][0]] = min(lowest[path[-1][0]], lowest[node])
+                if lowest[node] == order[node]:
+                    while groups[node] < 0:
+                        groups[kept.pop()] = group
+                    group += 1
+    return groups
 
 
 def byte_ranges(low: int, high: int) -> Iterator[tuple[tuple[int, int], ...]]:

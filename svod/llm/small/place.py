@@ -7,4 +7,4 @@ from pathlib import Path
 
 def small_model() -> Path:
     """The GGUF file that `python -m svod.llm.small.train` made."""
-    return Path(__file__).with_name("small.gguf")
+    return Path(__file__).with_name("svod-small.gguf")
