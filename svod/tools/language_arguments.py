@@ -57,6 +57,8 @@ def add_arguments(verb: argparse.ArgumentParser, name: str) -> None:
         verb.add_argument("--port", type=int, default=8080)
         verb.add_argument("--slots", type=int, default=4, help="requests at the same time")
         verb.add_argument("--queue", type=int, default=64, help="requests that may wait")
+        verb.add_argument("--grace", type=int, default=10, metavar="SECONDS",
+                          help="that running answers have when the server ends")  # fmt: skip
         verb.add_argument("--api-key", action="append", default=[],
                           help="a key that requests must bring; may be repeated")  # fmt: skip
         verb.add_argument("--api-key-file", metavar="FILE", help="keys, one in a line")

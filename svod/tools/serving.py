@@ -11,7 +11,6 @@ from svod.tools.language_arguments import open_language_model
 from svod.tools.report import Report
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-GRACE = 10  # seconds that answers have to finish in the end
 
 
 def serve(options: argparse.Namespace) -> Report:
@@ -24,8 +23,8 @@ def serve(options: argparse.Namespace) -> Report:
         raise ArgumentError("svod serve needs Starlette: pip install 'svod[serve]'") from None
     if not 0 <= options.port < 1 << 16:
         raise ArgumentError(f"there is no port {options.port}")
-    if options.queue < 0:
-        raise ArgumentError(f"a queue of {options.queue} requests")
+    if min(options.queue, options.grace) < 0:
+        raise ArgumentError(f"a queue of {options.queue} requests, {options.grace} seconds")
     keys = _keys(options)
     is_loopback = options.host in LOOPBACK
     if not is_loopback and not keys:
@@ -36,7 +35,7 @@ def serve(options: argparse.Namespace) -> Report:
     settings = Settings(keys, LOOPBACK if is_loopback else (), options.queue)
     config = uvicorn.Config(
         application(model, settings), host=options.host, port=options.port, log_level="warning",
-        access_log=False, timeout_graceful_shutdown=GRACE, timeout_keep_alive=30, ws="none",
+        access_log=False, timeout_graceful_shutdown=options.grace, timeout_keep_alive=30, ws="none",
         lifespan="on", server_header=False,
     )  # fmt: skip
     server = uvicorn.Server(config)

@@ -12,7 +12,12 @@ import pytest
 
 from svod.llm import RequestError
 from svod.llm.grammar import (
-    Form, Vocabulary, grammar_form, json_form, regex_form, schema_form,
+    Form,
+    Vocabulary,
+    grammar_form,
+    json_form,
+    regex_form,
+    schema_form,
 )  # fmt: skip
 from svod.llm.grammar.automaton import DEAD
 from svod.llm.grammar.expressions import Chars, byte_ranges, compiled
@@ -170,7 +175,23 @@ def test_grammars_that_make_no_sense_are_refused(source: str, problem: str) -> N
 
 def test_masks_are_those_of_each_token_by_itself() -> None:
     random = randoms.Random(2)
-    alphabet = ['"', "{", "}", "na", "me", '{"', '":', " ", "1", "23", "tr", "ue", "é", "\n", '", "']
+    alphabet = [
+        '"',
+        "{",
+        "}",
+        "na",
+        "me",
+        '{"',
+        '":',
+        " ",
+        "1",
+        "23",
+        "tr",
+        "ue",
+        "é",
+        "\n",
+        '", "',
+    ]
     contents = [s.encode() for s in alphabet] + [b"\xc3", b"\xa9", b"", b"name"]
     vocabulary = Vocabulary(contents, [len(contents) - 2])
     end = len(contents) - 2

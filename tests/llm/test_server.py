@@ -16,10 +16,10 @@ import svod
 pytest.importorskip("starlette", reason="the server is made of it")
 pytest.importorskip("httpx", reason="calls the server")
 
-from starlette.testclient import TestClient  # noqa: E402
+from starlette.testclient import TestClient
 
-from svod.llm.server.app import BODY, Settings, application, page_html  # noqa: E402
-from svod.llm.server.tools import CallReader  # noqa: E402
+from svod.llm.server.app import BODY, Settings, application, page_html
+from svod.llm.server.tools import CallReader
 
 WEATHER = {
     "type": "function",

@@ -6,7 +6,15 @@ import re
 
 from svod.llm.errors import RequestError
 from svod.llm.grammar.expressions import (
-    HIGHEST, Chars, Choice, Expression, Name, Repeat, Sequence, compiled, text,
+    HIGHEST,
+    Chars,
+    Choice,
+    Expression,
+    Name,
+    Repeat,
+    Sequence,
+    compiled,
+    text,
 )  # fmt: skip
 from svod.llm.grammar.masks import Form
 

@@ -10,7 +10,13 @@ import re
 from svod.llm.errors import RequestError
 from svod.llm.grammar.ebnf import LENGTH, NESTING, bounds
 from svod.llm.grammar.expressions import (
-    HIGHEST, Chars, Choice, Expression, Repeat, Sequence, compiled,
+    HIGHEST,
+    Chars,
+    Choice,
+    Expression,
+    Repeat,
+    Sequence,
+    compiled,
 )  # fmt: skip
 from svod.llm.grammar.masks import Form
 

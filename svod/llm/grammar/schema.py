@@ -12,7 +12,16 @@ from typing import Any
 
 from svod.llm.errors import RequestError
 from svod.llm.grammar.expressions import (
-    HIGHEST, Chars, Choice, Expression, Name, Repeat, Sequence, compiled, optional, text,
+    HIGHEST,
+    Chars,
+    Choice,
+    Expression,
+    Name,
+    Repeat,
+    Sequence,
+    compiled,
+    optional,
+    text,
 )  # fmt: skip
 from svod.llm.grammar.masks import Form
 from svod.llm.grammar.regex import regex_expression

@@ -23,8 +23,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.responses import StreamingResponse
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from svod.llm.errors import RequestError
@@ -33,7 +38,11 @@ from svod.llm.server.answers import ChatForm, CompletionForm, events, gathered
 from svod.llm.server.fields import FieldError, Fields
 from svod.llm.server.metrics import Metrics
 from svod.llm.server.reading import (
-    Asked, chat_request, completion_request, response_request, texts_or_tokens,
+    Asked,
+    chat_request,
+    completion_request,
+    response_request,
+    texts_or_tokens,
 )  # fmt: skip
 from svod.llm.server.responses import ResponseForm, response_events
 from svod.llm.server.worker import Busy, Worker

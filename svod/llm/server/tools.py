@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from svod.llm.grammar import Form
-from svod.llm.grammar.expressions import Choice
+from svod.llm.grammar.expressions import Choice, compiled, text
 from svod.llm.grammar.expressions import Sequence as InOrder
-from svod.llm.grammar.expressions import compiled, text
 from svod.llm.grammar.schema import SchemaReader
 from svod.llm.server.fields import FieldError
 

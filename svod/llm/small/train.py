@@ -38,7 +38,7 @@ TEMPLATE = (
     "{% if not loop.last %}; {% endif %}{% endfor %}<|end|>{% endif %}"
     "{% for m in messages %}<|{{ 'system' if m.role == 'developer' else m.role }}|>"
     "{{ m.content or '' }}{% for c in m.tool_calls or [] %}<tool_call>{\"name\": "
-    "{{ c.function.name | tojson }}, \"arguments\": {{ c.function.arguments if "
+    '{{ c.function.name | tojson }}, "arguments": {{ c.function.arguments if '
     "c.function.arguments is string else c.function.arguments | tojson }}}</tool_call>"
     "{% endfor %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
