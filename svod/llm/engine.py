@@ -300,6 +300,9 @@ class Engine:
         longest = max([len(pages) for pages in rows] + [1])
         return Tensor(table), self._blocks.bind(blocks_of(longest))
 
+    def _bound(self, places: Sequence[int]) -> list[Any]:
+        return [v.bind(p) for v, p in zip(self._places, places, strict=False)]
+
     def _positions(self, place: int, count: int) -> Tensor:
         positions = np.arange(place, place + count, dtype=np.int32)
         return Tensor(np.minimum(positions, self.context - 1))  # padding may lie behind the end
@@ -333,7 +336,7 @@ class Engine:
         table, count = self._table([r.pages for r in requests], slots)
         rows = {
             "tokens": Tensor(tokens), "positions": Tensor(positions), "table": table,
-            "blocks": count, "places": [v.bind(p) for v, p in zip(self._places, places)],
+            "blocks": count, "places": self._bound(places),
         }  # fmt: skip
         logits: Array = self._single(rows).numpy()
         return logits
@@ -349,7 +352,7 @@ class Engine:
         rows = {
             "tokens": Tensor(padded), "positions": self._positions(place, count),
             "table": table, "blocks": longest,
-            "places": [v.bind(p) for v, p in zip(self._places, places)],
+            "places": self._bound(places),
         }  # fmt: skip
         logits: Array = self._single(rows).numpy()
         return logits

@@ -34,7 +34,7 @@ def add_arguments(verb: argparse.ArgumentParser, name: str) -> None:
     verb.add_argument("model", nargs="?", help=about)
     verb.add_argument("--context", type=int, help="most tokens of a prompt and its answer")
     verb.add_argument("--guesses", type=int, default=0, metavar="N",
-                      help="tokens guessed from what was said before, checked in one run")  # fmt: skip
+                      help="tokens guessed from what was said, checked in one run")  # fmt: skip
     if name in ("chat", "generate"):
         for option, kind, default, help_text in _SAMPLING:
             verb.add_argument(f"--{option}", type=kind, default=default, help=help_text)

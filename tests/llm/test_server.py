@@ -128,8 +128,8 @@ def test_a_tool_is_called_where_the_model_or_the_request_wants_it(client: TestCl
     streamed = events(client, "chat/completions", messages=asked, temperature=0, tools=[WEATHER])
     deltas = [e["choices"][0]["delta"] for e in streamed if e["choices"]]
     assert sum(len(d.get("tool_calls", ())) for d in deltas) == 1
-    answer = [*asked, {"role": "assistant", "content": None, "tool_calls": [call]},
-              {"role": "tool", "content": "7 degrees, rainy", "tool_call_id": call["id"]}]  # fmt: skip
+    result = {"role": "tool", "content": "7 degrees, rainy", "tool_call_id": call["id"]}
+    answer = [*asked, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
     told = post(client, "chat/completions", messages=answer, temperature=0, tools=[WEATHER])
     assert told["choices"][0]["finish_reason"] == "stop"
 

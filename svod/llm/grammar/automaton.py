@@ -7,6 +7,7 @@ get numbers when they are first reached, and a row of the table: the state after
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class Automaton:
                 moves.append((symbol, stack, below))
         edges = sorted({0, 256} | {s[0] for s, _, _ in moves} | {s[1] + 1 for s, _, _ in moves})
         row = np.full(256, DEAD, np.int32)
-        for low, end in zip(edges, edges[1:], strict=False):
+        for low, end in pairwise(edges):
             found: set[int] = set()
             for symbol, stack, below in moves:
                 if symbol[0] <= low and end - 1 <= symbol[1]:

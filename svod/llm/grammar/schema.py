@@ -321,8 +321,7 @@ def _limits(schema: Mapping[str, Any], least: str, most: str) -> tuple[int, int 
 def _quotable(part: Expression) -> Expression:
     """A pattern inside of a JSON text: characters that need an escape there are left out."""
     if isinstance(part, Chars):
-        kept = Chars((*part.inverted().ranges, (0, 31), (34, 34), (92, 92))).inverted()
-        return kept
+        return Chars((*part.inverted().ranges, (0, 31), (34, 34), (92, 92))).inverted()
     if isinstance(part, Sequence):
         return Sequence(tuple(_quotable(p) for p in part.parts))
     if isinstance(part, Choice):

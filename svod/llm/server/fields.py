@@ -10,8 +10,9 @@ from svod.llm.errors import RequestError
 STOPS = 16
 # What clients send that changes nothing here.
 _IGNORED = frozenset({
-    "model", "user", "store", "metadata", "service_tier", "parallel_tool_calls", "safety_identifier",
-    "prompt_cache_key", "reasoning_effort", "reasoning", "include", "truncation", "verbosity",
+    "model", "user", "store", "metadata", "service_tier", "parallel_tool_calls",
+    "safety_identifier", "prompt_cache_key",
+    "reasoning_effort", "reasoning", "include", "truncation", "verbosity",
     "cache_prompt",
 })  # fmt: skip
 

@@ -136,7 +136,7 @@ def _thanks(random: randoms.Random) -> Turn:
 
 
 def _sum(random: randoms.Random) -> Turn:
-    a, b = random.randint(0, 10), random.randint(0, 10)
+    a, b = random.randint(0, 20), random.randint(0, 20)
     if random.random() < 0.35:
         a, b = max(a, b), min(a, b)
         asked = random.choice((f"What is {a} minus {b}?", f"{a} - {b}?"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random as randoms
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,8 @@ class Model(nn.Module):
         self.token_embd.weight.copy_(svod.randn(VOCABULARY, CONFIG.width) * 0.05)
         self.blk = nn.ModuleList([Layer(CONFIG) for _ in range(CONFIG.layers)])
         self.output_norm = nn.RMSNorm(CONFIG.width, 1e-5)
-        for part, table in zip(("cosines", "sines"), angle_tables(CONFIG, LENGTH, False, None)):
+        tables = angle_tables(CONFIG, LENGTH, False, None)
+        for part, table in zip(("cosines", "sines"), tables, strict=True):
             value = Tensor(np.tile(table, (batch, 1))[:, None].astype(np.float32))
             self.register_buffer(part, value, persistent=False)
         far = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
@@ -113,7 +115,7 @@ def learned_merges(texts: list[str], count: int) -> list[tuple[str, str]]:
     while len(merges) < count:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, parts in cuts.items():
-            for pair in zip(parts, parts[1:], strict=False):
+            for pair in pairwise(parts):
                 pairs[pair] += words[word]
         best = min(pairs, key=lambda pair: (-pairs[pair], pair))
         merges.append(best)
