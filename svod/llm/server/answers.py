@@ -38,7 +38,7 @@ async def parts(worker: Worker, asked: Asked, index: int) -> AsyncIterator[Part]
     """The parts of one of the answers."""
     prompt = asked.prompts[index // asked.choices]
     sampling = asked.sampling_of(index % asked.choices)
-    reader = CallReader() if asked.reads_tools or asked.form is not None else None
+    reader = CallReader() if asked.reads_tools else None
     has_called = False
     found = worker.pieces(prompt, sampling, asked.max_tokens, asked.stop, asked.form)
     async with aclosing(found) as pieces:  # type: ignore[type-var]

@@ -170,7 +170,7 @@ class _Server:
         asked = await self._asked(request, response_request)
         form = ResponseForm(self.model, asked)
         if asked.is_stream:
-            return await _streamed(response_events(self.worker, asked, form))
+            return await _streamed(request, response_events(self.worker, asked, form))
         found = await _unless_gone(request, gathered(self.worker, asked))
         return JSONResponse(form.whole(found))
 
@@ -178,7 +178,7 @@ class _Server:
         self, request: Request, asked: Asked, form: ChatForm | CompletionForm
     ) -> Response:
         if asked.is_stream:
-            return await _streamed(events(self.worker, asked, form))
+            return await _streamed(request, events(self.worker, asked, form))
         return JSONResponse(form.whole(await _unless_gone(request, gathered(self.worker, asked))))
 
     async def embeddings(self, request: Request) -> Response:
@@ -240,12 +240,9 @@ async def _json_body(request: Request) -> Any:
         raise RequestError(f"the body is no JSON: {error!s:.120}") from None
 
 
-async def _streamed(found: AsyncIterator[str]) -> Response:
+async def _streamed(request: Request, found: AsyncIterator[str]) -> Response:
     """A stream, once its first event is there: what goes wrong before is an ordinary error."""
-    try:
-        first = await anext(found)
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
+    first = await _unless_gone(request, anext(found))
 
     async def rest() -> AsyncIterator[str]:
         async with aclosing(found) as left:  # type: ignore[type-var]
