@@ -2,7 +2,7 @@
 
 from svod.llm.grammar.automaton import Automaton
 from svod.llm.grammar.ebnf import grammar_form
-from svod.llm.grammar.masks import Form, FormConstraint, Vocabulary
+from svod.llm.grammar.forms import Form, FormConstraint, Vocabulary
 from svod.llm.grammar.regex import regex_form
 from svod.llm.grammar.schema import json_form, schema_form
 

@@ -16,7 +16,7 @@ from svod.llm.grammar.expressions import (
     compiled,
     text,
 )  # fmt: skip
-from svod.llm.grammar.masks import Form
+from svod.llm.grammar.forms import Form
 
 LENGTH = 1 << 16  # characters of a grammar
 NESTING = 60

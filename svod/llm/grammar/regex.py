@@ -18,7 +18,7 @@ from svod.llm.grammar.expressions import (
     Sequence,
     compiled,
 )  # fmt: skip
-from svod.llm.grammar.masks import Form
+from svod.llm.grammar.forms import Form
 
 _DIGITS = ((48, 57),)
 _WORD = ((48, 57), (65, 90), (95, 95), (97, 122))

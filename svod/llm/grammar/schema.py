@@ -23,7 +23,7 @@ from svod.llm.grammar.expressions import (
     optional,
     text,
 )  # fmt: skip
-from svod.llm.grammar.masks import Form
+from svod.llm.grammar.forms import Form
 from svod.llm.grammar.regex import regex_expression
 
 NESTING = 60

@@ -13,8 +13,8 @@ from typing import Any
 
 from svod.llm.model import LanguageModel, Piece
 from svod.llm.server.reading import Asked
+from svod.llm.server.serving_thread import Worker
 from svod.llm.server.tools import Call, CallReader
-from svod.llm.server.worker import Worker
 
 
 @dataclass(slots=True)

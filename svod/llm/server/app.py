@@ -45,7 +45,7 @@ from svod.llm.server.reading import (
     texts_or_tokens,
 )  # fmt: skip
 from svod.llm.server.responses import ResponseForm, response_events
-from svod.llm.server.worker import Busy, Worker
+from svod.llm.server.serving_thread import Busy, Worker
 
 BODY = 4 << 20  # bytes of a request
 BODY_SECONDS = 30.0  # that a client may take to send it

@@ -11,8 +11,8 @@ from typing import Any
 from svod.llm.model import LanguageModel
 from svod.llm.server.answers import Part, event, parts
 from svod.llm.server.reading import Asked
+from svod.llm.server.serving_thread import Worker
 from svod.llm.server.tools import Call
-from svod.llm.server.worker import Worker
 
 
 class ResponseForm:
