@@ -18,7 +18,7 @@ from svod.ir.node import UOp, elements
 from svod.schedule.products import BYTES, Product, exact_dtypes, product_of
 from svod.schedule.work import EFFECTS, LEAVES
 
-MAX_VALUES = 48  # computed around and below the inner sum; formulas of block formats have some 20
+MAX_VALUES = 64  # between both sums, views too; formulas of block formats have some 20
 
 
 def block_sums(order: list[UOp], able: Callable[[UOp], Capabilities]) -> set[UOp]:
@@ -34,34 +34,45 @@ def block_sums(order: list[UOp], able: Callable[[UOp], Capabilities]) -> set[UOp
 
 def _inside(node: UOp) -> set[UOp]:
     """What stays inside of a sum of floats; empty where no sum of products of bytes is in it."""
-    values: list[UOp] = []  # users first
-    products: list[Product[int]] = []
-    stack, seen = [node.src[0]], {node.src[0]}
-    while stack:
-        here = stack.pop()
-        if here.op == O.REDUCE_AXIS:
-            product = product_of(here)
-            if product is None or not _is_of_bytes(product):
-                continue  # a sum of its own, as scales of the other operand come from
-            products.append(product)
-        elif here.op not in O.ELEMENTWISE and here.op not in O.MOVEMENT:
-            continue
-        values.append(here)
-        if len(values) > MAX_VALUES:
-            return set()
-        stack += [s for s in here.src if s not in seen]
-        seen.update(here.src)
-    if len(products) != 1:
+    order = _values(node.src[0], lambda n: n.op == O.REDUCE_AXIS)
+    sums = [n for n in order if n.op == O.REDUCE_AXIS]
+    products = [p for p in map(product_of, sums) if p is not None and _is_of_bytes(p)]
+    if len(products) != 1 or len(order) > MAX_VALUES:
         return set()
     inner = products[0].reduction
     if elements(inner.shape) < elements(node.src[0].shape):
         return set()  # needed more often than it has elements
+    path = {inner}
+    for value in order:  # sources first
+        if not path.isdisjoint(value.src):
+            path.add(value)
     known: dict[UOp, bool] = {}
-    return {
-        value
-        for value in values
-        if value.op not in O.MOVEMENT and (inner in value.toposort() or _is_of_memory(value, known))
-    }
+    found = {n for n in order if n in path or _is_decoded(n, known)}
+    for factor in products[0].operands:
+        below = _values(factor, lambda n: False)
+        if _is_decoded(factor, known) and all(n.dtype.kind in "iub" for n in below):
+            found.update(below)
+    found.add(inner.src[0])
+    return {n for n in found if n.op in O.ELEMENTWISE or n.op == O.REDUCE_AXIS}
+
+
+def _values(top: UOp, ends: Callable[[UOp], bool]) -> list[UOp]:
+    """What is computed for a value, sources first, down to memory, or to ends, which are there."""
+    found: list[UOp] = []
+    stack: list[tuple[UOp, bool]] = [(top, False)]
+    seen: set[UOp] = set()
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            found.append(node)
+            continue
+        is_end = ends(node)
+        if node in seen or not (is_end or node.op in O.ELEMENTWISE or node.op in O.MOVEMENT):
+            continue
+        seen.add(node)
+        stack.append((node, True))
+        stack += [(s, False) for s in node.src] if not is_end else []
+    return found
 
 
 def _is_of_bytes(product: Product[int]) -> bool:
@@ -69,13 +80,16 @@ def _is_of_bytes(product: Product[int]) -> bool:
     return is_sum and all(set(BYTES) & set(exact_dtypes(f)) for f in product.operands)
 
 
-def _is_of_memory(value: UOp, known: dict[UOp, bool]) -> bool:
-    """Whether a value is made of memory alone, element by element."""
+def _is_decoded(value: UOp, known: dict[UOp, bool]) -> bool:
+    """Whether a value is made of narrow memory alone, element by element: of bytes, words of bits
+    and floats of 16 bits, which take less to read than what is made of them would."""
     found = known.get(value)
     if found is None:
         if value.op in O.ELEMENTWISE or value.op in O.MOVEMENT:
-            found = all(_is_of_memory(s, known) for s in value.src)
+            found = all(_is_decoded(s, known) for s in value.src)
+        elif value.op in (O.CONST, O.IOTA):
+            found = True
         else:
-            found = value.op in LEAVES or value.op in EFFECTS
+            found = (value.op in LEAVES or value.op in EFFECTS) and value.dtype.itemsize <= 2
         known[value] = found
     return found
