@@ -1,4 +1,4 @@
-"""The decoder: token numbers at positions in, logits out; keys and values are kept.
+"""The decoder: token numbers at positions in, logits out; keys and values are kept in pages.
 
 One definition covers all architectures: options are in `DecoderConfig`, and what a model has or
 has not (biases, norms of queries, an output matrix of its own) follows from its weights. Weights
@@ -17,6 +17,7 @@ import svod
 from svod import nn
 from svod.llm.config import DecoderConfig
 from svod.llm.errors import ModelFileError
+from svod.llm.paged import PAGE, Rows, pages_of
 from svod.llm.rotary import angle_tables, turned
 from svod.tensor.tensor import Tensor
 
@@ -24,18 +25,21 @@ FAR = -1e30  # a score of what is not seen
 
 
 class Decoder(nn.Module):
-    """A decoder with a cache of `capacity` positions."""
+    """A decoder with a cache for `slots` sequences of at most `capacity` tokens."""
 
-    def __init__(self, config: DecoderConfig, weights: Mapping[str, Tensor], capacity: int) -> None:
+    def __init__(
+        self, config: DecoderConfig, weights: Mapping[str, Tensor], capacity: int, slots: int = 1
+    ) -> None:
         super().__init__()
-        self.config, self.capacity = config, capacity
+        self.config, self.capacity, self.slots = config, capacity, slots
         self.names = _checked(config, weights)
         for name, value in weights.items():
             self.register_buffer(_attribute(name), value, persistent=False)
         if config.rotation == "none" and self.shape("position_embd.weight")[0] < capacity:
             raise ModelFileError(f"a cache of {capacity} is longer than the learned positions")
         self._add_tables(weights)
-        shape = (config.kv_heads, capacity, config.head_size)
+        self.pages = slots * pages_of(capacity) + 1
+        shape = (self.pages * PAGE, config.kv_heads, config.head_size)
         for layer in range(config.layers):
             self.register_buffer(f"keys_{layer}", svod.zeros(shape), persistent=False)
             self.register_buffer(f"values_{layer}", svod.zeros(shape), persistent=False)
@@ -64,30 +68,31 @@ class Decoder(nn.Module):
     def vocabulary(self) -> int:
         return self.shape("token_embd.weight")[0]
 
-    def forward(self, tokens: Tensor, positions: Tensor, start: Any, last: Any) -> Tensor:
-        """Logits after the token `last` of a chunk whose first position is `start`."""
-        x = self.hidden(tokens, positions, start)
-        return self.logits(x[last : last + 1])
+    def forward(self, rows: Rows) -> Tensor:
+        """Logits after each of the tokens."""
+        return self.logits(self.hidden(rows))
 
-    def hidden(self, tokens: Tensor, positions: Tensor, start: Any) -> Tensor:
-        """What the last layer gives for each token of a chunk."""
-        x = self.weight("token_embd.weight")[tokens]
+    def hidden(self, rows: Rows) -> Tensor:
+        """What the last layer gives for each of the tokens."""
+        x = self.weight("token_embd.weight")[rows.tokens]
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
         if self.config.rotation == "none":
-            x = x + self.weight("position_embd.weight")[positions]
+            x = x + self.weight("position_embd.weight")[rows.positions]
         for layer in range(self.config.layers):
-            x = x + self._attention(
-                layer, self._norm(x, f"blk.{layer}.attn_norm"), positions, start
-            )
+            x = x + self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm"), rows)
             x = x + self._network(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
         return x
 
     def logits(self, x: Tensor) -> Tensor:
         """Scores of the next token."""
-        x = self._norm(x, "output_norm")
+        x = self.normed(x)
         head = "output.weight" if "output.weight" in self.names else "token_embd.weight"
         return _capped(x @ self.weight(head).transpose(0, 1), self.config.logit_cap)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """What the last layer gives, as the output matrix takes it."""
+        return self._norm(x, "output_norm")
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         y = x @ self.weight(f"{name}.weight").transpose(0, 1)
@@ -116,8 +121,8 @@ class Decoder(nn.Module):
             q, k = self._norm(q, f"{block}attn_q_norm"), self._norm(k, f"{block}attn_k_norm")
         return q, k, v
 
-    def _attention(self, layer: int, x: Tensor, positions: Tensor, start: Any) -> Tensor:
-        config, count = self.config, x.shape[0]
+    def _attention(self, layer: int, x: Tensor, rows: Rows) -> Tensor:
+        config, count, positions = self.config, x.shape[0], rows.positions
         q, k, v = self._projections(layer, x)
         if config.rotation != "none":
             kind = "local" if config.has_window(layer) else "global"
@@ -126,29 +131,39 @@ class Decoder(nn.Module):
                 for part in ("cosines", "sines")
             )
             q, k = turned(q, cosines, sines, config), turned(k, cosines, sines, config)
-        keys, values = self._kept(layer, k, v, start)
-        group = config.heads // config.kv_heads
-        q = q.transpose(0, 1).reshape(config.kv_heads, group * count, config.head_size)
+        keys, values = self._kept(layer, "keys", k, rows), self._kept(layer, "values", v, rows)
+        sequences, length = keys.shape[0], keys.shape[2]
+        each, group = count // sequences, config.heads // config.kv_heads
+        q = q.reshape(sequences, each, config.kv_heads, group, config.head_size)
+        q = q.permute(0, 2, 3, 1, 4)
+        q = q.reshape(sequences, config.kv_heads, group * each, config.head_size)
         scale = config.attention_scale or config.head_size**-0.5
-        scores = _capped((q @ keys.transpose(1, 2)) * scale, config.score_cap)
-        scores = scores.reshape(config.kv_heads, group, count, keys.shape[1])
-        places = svod.arange(self.capacity, dtype=svod.int32)[: start + count].unsqueeze(0)
-        seen = places <= positions.unsqueeze(1)
+        scores = _capped((q @ keys.transpose(2, 3)) * scale, config.score_cap)
+        scores = scores.reshape(sequences, config.kv_heads, group, each, length)
+        places = svod.arange(rows.table.shape[1] * PAGE, dtype=svod.int32)[: rows.pages * PAGE]
+        at = positions.reshape(sequences, 1, 1, each, 1)
+        seen = places <= at
         if config.has_window(layer):
-            seen = seen & (places > positions.unsqueeze(1) - config.window)
-        shares = svod.where(seen, scores, FAR).softmax(3)
-        shares = shares.reshape(config.kv_heads, group * count, keys.shape[1])
-        mixed = (shares @ values).reshape(config.heads, count, config.head_size)
-        mixed = mixed.transpose(0, 1).reshape(count, config.heads * config.head_size)
+            seen = seen & (places > at - config.window)
+        shares = svod.where(seen, scores, FAR).softmax(4)
+        shares = shares.reshape(sequences, config.kv_heads, group * each, length)
+        mixed = (shares @ values).reshape(
+            sequences, config.kv_heads, group, each, config.head_size
+        )  # fmt: skip
+        mixed = mixed.permute(0, 3, 1, 2, 4).reshape(count, config.heads * config.head_size)
         return self._after(self._linear(mixed, f"blk.{layer}.attn_output"), layer, "attention")
 
-    def _kept(self, layer: int, k: Tensor, v: Tensor, start: Any) -> tuple[Tensor, Tensor]:
-        """Keys and values of all tokens so far, with these at their places."""
-        keys, values = getattr(self, f"keys_{layer}"), getattr(self, f"values_{layer}")
-        end = start + k.shape[0]
-        keys[:, start:end].assign(k.transpose(0, 1)).realize()
-        values[:, start:end].assign(v.transpose(0, 1)).realize()
-        return keys[:, :end], values[:, :end]
+    def _kept(self, layer: int, part: str, new: Tensor, rows: Rows) -> Tensor:
+        """Keys or values of all tokens so far, with the new ones at their places:
+        (sequences, heads, tokens, size)."""
+        cache: Tensor = getattr(self, f"{part}_{layer}")
+        heads, size = self.config.kv_heads, self.config.head_size
+        for number, place in enumerate(rows.places):
+            written = new[number * rows.run : (number + 1) * rows.run]
+            cache[place : place + rows.run].assign(written).realize()
+        pages = cache.reshape(self.pages, PAGE, heads, size)[rows.table[:, : rows.pages]]
+        pages = pages.reshape(rows.table.shape[0], rows.pages * PAGE, heads, size)
+        return pages.transpose(1, 2)
 
     def _network(self, layer: int, x: Tensor) -> Tensor:
         block = f"blk.{layer}."

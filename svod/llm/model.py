@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from svod.llm.config import DecoderConfig
-from svod.llm.engine import Engine, Sampling
+from svod.llm.engine import Engine
 from svod.llm.errors import RequestError
+from svod.llm.sampling import Sampling
 from svod.llm.template import ChatTemplate
 from svod.llm.tokenizer import Stream, Tokenizer
 

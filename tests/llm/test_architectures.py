@@ -10,7 +10,8 @@ import pytest
 import svod
 from svod.llm.config import config_of_folder
 from svod.llm.decoder import Decoder
-from svod.llm.engine import Engine, Sampling
+from svod.llm.engine import Engine
+from svod.llm.sampling import Sampling
 from svod.llm.names import named_as_gguf
 
 pytestmark = pytest.mark.long
