@@ -19,6 +19,7 @@ from svod.llm.config import DecoderConfig
 from svod.llm.errors import ModelFileError
 from svod.llm.paged import PAGE, Rows, pages_of
 from svod.llm.rotary import angle_tables, turned
+from svod.llm.weights import FloatMatrix, Matrix
 from svod.tensor.tensor import Tensor
 
 FAR = -1e30  # a score of what is not seen
@@ -28,13 +29,22 @@ class Decoder(nn.Module):
     """A decoder with a cache for `slots` sequences of at most `capacity` tokens."""
 
     def __init__(
-        self, config: DecoderConfig, weights: Mapping[str, Tensor], capacity: int, slots: int = 1
+        self,
+        config: DecoderConfig,
+        weights: Mapping[str, Matrix | Tensor],
+        capacity: int,
+        slots: int = 1,
     ) -> None:
         super().__init__()
         self.config, self.capacity, self.slots = config, capacity, slots
         self.names = _checked(config, weights)
         for name, value in weights.items():
-            self.register_buffer(_attribute(name), value, persistent=False)
+            if isinstance(value, Tensor) and len(value.shape) == 2:
+                value = FloatMatrix(value)
+            if isinstance(value, Tensor):
+                self.register_buffer(_attribute(name), value, persistent=False)
+            else:
+                setattr(self, _attribute(name), value)
         if config.rotation == "none" and self.shape("position_embd.weight")[0] < capacity:
             raise ModelFileError(f"a cache of {capacity} is longer than the learned positions")
         self._add_tables(weights)
@@ -44,11 +54,12 @@ class Decoder(nn.Module):
             self.register_buffer(f"keys_{layer}", svod.zeros(shape), persistent=False)
             self.register_buffer(f"values_{layer}", svod.zeros(shape), persistent=False)
 
-    def _add_tables(self, weights: Mapping[str, Tensor]) -> None:
+    def _add_tables(self, weights: Mapping[str, Matrix | Tensor]) -> None:
         config = self.config
         if config.rotation == "none":
             return
-        factors = weights["rope_freqs.weight"].numpy() if "rope_freqs.weight" in weights else None
+        found = weights.get("rope_freqs.weight")
+        factors = found.numpy() if isinstance(found, Tensor) else None
         for kind in ("global", "local"):
             tables = angle_tables(config, self.capacity, kind == "local", factors)
             for part, table in zip(("cosines", "sines"), tables, strict=True):
@@ -56,13 +67,18 @@ class Decoder(nn.Module):
                 self.register_buffer(f"{kind}_{part}", value, persistent=False)
 
     def weight(self, name: str) -> Tensor:
-        """A weight by its name."""
+        """A weight that is no matrix, by its name."""
         value: Tensor = getattr(self, _attribute(name))
+        return value
+
+    def matrix(self, name: str) -> Matrix:
+        """A matrix of weights by its name."""
+        value: Matrix = getattr(self, _attribute(name))
         return value
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a weight."""
-        return tuple(self.weight(name).shape)
+        return tuple(getattr(self, _attribute(name)).shape)
 
     @property
     def vocabulary(self) -> int:
@@ -74,11 +90,11 @@ class Decoder(nn.Module):
 
     def hidden(self, rows: Rows) -> Tensor:
         """What the last layer gives for each of the tokens."""
-        x = self.weight("token_embd.weight")[rows.tokens]
+        x = self.matrix("token_embd.weight").rows(rows.tokens)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
         if self.config.rotation == "none":
-            x = x + self.weight("position_embd.weight")[rows.positions]
+            x = x + self.matrix("position_embd.weight").rows(rows.positions)
         for layer in range(self.config.layers):
             x = x + self._attention(layer, self._norm(x, f"blk.{layer}.attn_norm"), rows)
             x = x + self._network(layer, self._norm(x, f"blk.{layer}.ffn_norm"))
@@ -88,14 +104,14 @@ class Decoder(nn.Module):
         """Scores of the next token."""
         x = self.normed(x)
         head = "output.weight" if "output.weight" in self.names else "token_embd.weight"
-        return _capped(x @ self.weight(head).transpose(0, 1), self.config.logit_cap)
+        return _capped(self.matrix(head).product(x), self.config.logit_cap)
 
     def normed(self, x: Tensor) -> Tensor:
         """What the last layer gives, as the output matrix takes it."""
         return self._norm(x, "output_norm")
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
-        y = x @ self.weight(f"{name}.weight").transpose(0, 1)
+        y = self.matrix(f"{name}.weight").product(x)
         return y + self.weight(f"{name}.bias") if f"{name}.bias" in self.names else y
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
@@ -193,7 +209,7 @@ def _attribute(name: str) -> str:
     return "w_" + name.replace(".", "_")
 
 
-def _checked(config: DecoderConfig, weights: Mapping[str, Tensor]) -> frozenset[str]:
+def _checked(config: DecoderConfig, weights: Mapping[str, Matrix | Tensor]) -> frozenset[str]:
     """The names of the weights: all that are needed, none unknown, each of its shape."""
     if config.layers > len(weights):
         raise ModelFileError(f"{config.layers} layers cannot be made of {len(weights)} weights")

@@ -13,16 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from svod.base.errors import SvodError
 from svod.llm.config import DecoderConfig, config_of_folder, config_of_gguf
 from svod.llm.decoder import Decoder
 from svod.llm.engine import CHUNK, Engine
 from svod.llm.errors import ModelFileError, RequestError
 from svod.llm.gguf import read_gguf
+from svod.llm.mapping import safetensors
 from svod.llm.model import LanguageModel
 from svod.llm.names import named_as_gguf
 from svod.llm.tokenizer import Tokenizer, read_tokenizer_json, tokenizer_of
-from svod.nn.state import load_file
+from svod.llm.weights import Matrix, Products
 from svod.tensor.tensor import Tensor
 
 DEFAULT_CONTEXT = 4096
@@ -30,17 +30,23 @@ JSON_LIMIT = 1 << 26  # bytes of a config or an index
 _TIED_UNLESS_SAID = ("gemma2", "gemma3", "gpt2")
 
 
-def load(path: str | os.PathLike[str], *, context: int | None = None) -> LanguageModel:
+def load(
+    path: str | os.PathLike[str], *, context: int | None = None, products: Products = "integer"
+) -> LanguageModel:
     """A language model from a GGUF file or a model folder.
 
     `context` is the most tokens of a prompt and its answer; without it, what the model was made
-    for, or 4096 where that is more.
+    for, or 4096 where that is more. `products` says how weights of block formats are multiplied:
+    "integer" rounds activations to bytes and multiplies whole numbers, "float" rounds nothing and
+    is slower.
     """
+    if products not in ("integer", "float"):
+        raise RequestError(f"products are 'integer' or 'float', not {products!r:.40}")
     where = Path(path)
     if where.is_dir():
         config, weights, tokenizer, template = _of_folder(where)
     elif where.is_file():
-        config, weights, tokenizer, template = _of_gguf(where)
+        config, weights, tokenizer, template = _of_gguf(where, products)
     else:
         raise ModelFileError(f"{where} is neither a GGUF file nor a folder of a model")
     capacity = _capacity(config, context)
@@ -65,13 +71,16 @@ def _capacity(config: DecoderConfig, context: int | None) -> int:
     return found
 
 
-Parts = tuple[DecoderConfig, dict[str, Tensor], Tokenizer, str | None]
+Parts = tuple[DecoderConfig, Mapping[str, Matrix | Tensor], Tokenizer, str | None]
 
 
-def _of_gguf(path: Path) -> Parts:
+def _of_gguf(path: Path, products: Products) -> Parts:
     file = read_gguf(path)
     config = config_of_gguf(file.metadata)
-    weights = {name: entry.tensor() for name, entry in file.tensors.items()}
+    weights = {
+        name: entry.matrix(products) if len(entry.shape) == 2 else entry.tensor()
+        for name, entry in file.tensors.items()
+    }
     template = file.metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):
         raise ModelFileError(f"{path}: the chat template is no text")
@@ -105,10 +114,7 @@ def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
             raise ModelFileError(f"{folder} has no file {name!r:.80}")
-        try:
-            part = load_file(folder / name)
-        except SvodError as error:
-            raise ModelFileError(str(error)) from None
+        part = safetensors(folder / name)
         if twice := state.keys() & part.keys():
             raise ModelFileError(f"{folder / name}: {min(twice)!r:.80} is in another file too")
         state |= part

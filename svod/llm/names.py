@@ -8,6 +8,7 @@ from typing import Any
 
 from svod.llm.config import DecoderConfig
 from svod.llm.errors import ModelFileError
+from svod.llm.weights import WHOLE
 from svod.tensor.tensor import Tensor
 
 _WHOLE = {
@@ -44,10 +45,11 @@ def named_as_gguf(
             continue  # buffers, not weights
         target, tensor = _target(name, config), value
         if config.architecture.startswith("gemma") and "norm" in target:
-            tensor = tensor + 1.0
+            tensor = tensor.float() + 1.0
         if config.architecture == "gpt2" and target.startswith("blk.") and len(value.shape) == 2:
-            tensor = tensor.transpose(0, 1)
-        found[target] = tensor.float().contiguous()
+            tensor = tensor.transpose(0, 1).contiguous()
+        is_matrix = len(value.shape) == 2 and value.dtype in WHOLE
+        found[target] = tensor if is_matrix else tensor.float().contiguous()
     return found
 
 

@@ -22,6 +22,7 @@ from svod.llm.lanes import LAYOUTS, WORD, Factors, in_lanes, picked, weights
 from svod.tensor.tensor import Tensor
 
 Products = Literal["integer", "float"]
+WHOLE = (dt.float32, dt.float16, dt.bfloat16)  # kinds of floats that are kept as they are
 BLOCK = 32  # activations with one scale, in all formats: a row is quantised once
 STEPS = 127
 
