@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.args import AxisKind
-from svod.ir.node import UOp
+from svod.ir.node import UOp, make
 from svod.optimize.dots import PARTS, find_dot, group
 from svod.optimize.graph import elements_of, extent, stride
 from svod.optimize.machine import Machine
@@ -64,16 +64,24 @@ def find_block_sums(sink: UOp) -> BlockSums | None:
 
 
 def choose_block_sums(sink: UOp, machine: Machine) -> list[Opt]:
-    """The opts of the tile; empty for other kernels."""
+    """The opts of the tile; empty for other kernels, and where plainer loops are better."""
+    planned = plan_block_sums(sink, machine)
+    return [] if isinstance(planned, str) else planned
+
+
+def plan_block_sums(sink: UOp, machine: Machine) -> list[Opt] | str:
+    """The opts of the tile, or why there is none."""
     found = find_block_sums(sink)
-    if found is None or not machine.vector_bytes or found.lane.src[0].op != O.CONST:
-        return []
-    if stride(sink.src[0].src[0].src[0], found.lane) != 1:
-        return []
+    if found is None:
+        return NO_SUM
+    if not machine.vector_bytes:
+        return "the machine has no vectors"
+    if found.lane.src[0].op != O.CONST or stride(sink.src[0].src[0].src[0], found.lane) != 1:
+        return "neighbours of the output are not neighbours in memory"
     lanes = next((n for n in (16, 8, 4) if extent(found.lane) % n == 0), 0)
     lanes = min(lanes, machine.lanes(4))
     if not lanes:
-        return []
+        return f"{extent(found.lane)} columns side by side are no whole vectors"
     opts: list[Opt] = []
     written = 1
     summed = sorted(found.inner.src[1:], key=extent)
@@ -101,26 +109,33 @@ def choose_block_sums(sink: UOp, machine: Machine) -> list[Opt]:
 
 def words_refusal(sink: UOp, axis: UOp, amount: int, machine: Machine) -> str:
     """Why steps of an axis are not words; empty where they are."""
-    found = find_block_sums(sink)
-    if found is None:
+    pieces = _pieces(sink)
+    if pieces is None:
         return NO_SUM
-    if found.lane.arg.kind is not AxisKind.LANE or extent(found.lane) not in REGISTERS_OF_WORDS:
-        return f"words are multiplied in {REGISTERS_OF_WORDS} lanes of the columns"
-    if axis not in found.inner.src[1:]:
-        return "the axis is none of the inner sum's"
-    dot = find_dot(found.inner.src[0], found.inner.dtype, found.rows, machine)
-    if dot is None or PARTS[dot.kind] != amount or extent(axis) % amount or dot.flips:
-        return "no instruction multiplies such words"
+    for found in pieces:
+        if found.lane.arg.kind is not AxisKind.LANE or extent(found.lane) not in REGISTERS_OF_WORDS:
+            return f"words are multiplied in {REGISTERS_OF_WORDS} lanes of the columns"
+        if axis not in found.inner.src[1:]:
+            return "the axis is none of the inner sum's"
+        dot = find_dot(found.inner.src[0], found.inner.dtype, found.rows, machine)
+        if dot is None or PARTS[dot.kind] != amount or extent(axis) % amount or dot.flips:
+            return "no instruction multiplies such words"
     return ""
 
 
 def make_words(sink: UOp, axis: UOp, machine: Machine) -> UOp:
     """The kernel with words along an axis of the inner sum."""
-    found = find_block_sums(sink)
-    assert found is not None
-    grouped = group(sink, found.inner, found.rows, axis.arg.id, machine)
-    assert grouped is not None
-    return grouped
+    for found in _pieces(sink) or ():
+        grouped = group(sink, found.inner, found.rows, axis.arg.id, machine)
+        assert grouped is not None
+        sink = grouped
+    return sink
+
+
+def _pieces(sink: UOp) -> list[BlockSums] | None:
+    """What the parts of a kernel are that other opts have cut it into, where all are the same."""
+    pieces = [find_block_sums(make(O.SINK, dt.void, (end,))) for end in sink.src]
+    return None if None in pieces else [p for p in pieces if p is not None]
 
 
 def _parts(found: BlockSums, summed: list[UOp], machine: Machine) -> UOp | None:
@@ -169,6 +184,6 @@ def _panels_first(sink: UOp, found: BlockSums, opts: list[Opt]) -> list[Opt]:
     cut = [o for o in opts if o.name == "UPCAST" and o.axis == loops[rows[0]].arg.id]
     if not cut:
         return [Opt("MOVE", panels[0], rows[0])]
-    if extent(loops[rows[0]]) <= cut[0].amount:
-        return []  # one tile of rows: no loop is left of them
+    if loops[rows[0]].src[0].op == O.CONST and extent(loops[rows[0]]) < 2 * cut[0].amount:
+        return []  # one tile of rows, and perhaps a rest: no loop is left of them
     return [Opt("MOVE", panels[0] + 1, rows[0])]  # the tile is a loop of its own
