@@ -44,7 +44,7 @@ def load(
         raise RequestError(f"products are 'integer' or 'float', not {products!r:.40}")
     where = Path(path)
     if where.is_dir():
-        config, weights, tokenizer, template = _of_folder(where)
+        config, weights, tokenizer, template = _of_folder(where, products)
     elif where.is_file():
         config, weights, tokenizer, template = _of_gguf(where, products)
     else:
@@ -87,20 +87,22 @@ def _of_gguf(path: Path, products: Products) -> Parts:
     return config, weights, tokenizer_of(file.metadata), template
 
 
-def _of_folder(folder: Path) -> Parts:
+def _of_folder(folder: Path, products: Products) -> Parts:
     data = read_json(folder / "config.json")
     try:
         config = config_of_folder(data)
     except (TypeError, AttributeError) as error:
         raise ModelFileError(f"{folder / 'config.json'}: {error!r:.120}") from None
     is_tied = data.get("tie_word_embeddings", config.architecture in _TIED_UNLESS_SAID)
-    weights = named_as_gguf(_state(folder, config), config, bool(is_tied))
+    weights = named_as_gguf(_state(folder, config, products), config, bool(is_tied))
     about = _optional_json(folder / "tokenizer_config.json")
     tokenizer = read_tokenizer_json(folder / "tokenizer.json", about)
     return config, weights, _with_ends(tokenizer, folder, data), _template(folder, about)
 
 
-def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:
+def _state(
+    folder: Path, config: DecoderConfig, products: Products
+) -> dict[str, Tensor | Matrix]:
     """The weights of the one file or of all shards."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
@@ -110,11 +112,11 @@ def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:
         names = sorted(set(shards.values()))
     else:
         names = ["model.safetensors"]
-    state: dict[str, Tensor] = {}
+    state: dict[str, Tensor | Matrix] = {}
     for name in names:
         if Path(name).name != name or not (folder / name).is_file():
             raise ModelFileError(f"{folder} has no file {name!r:.80}")
-        part = safetensors(folder / name)
+        part = safetensors(folder / name, products)
         if twice := state.keys() & part.keys():
             raise ModelFileError(f"{folder / name}: {min(twice)!r:.80} is in another file too")
         state |= part

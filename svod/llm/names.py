@@ -8,7 +8,7 @@ from typing import Any
 
 from svod.llm.config import DecoderConfig
 from svod.llm.errors import ModelFileError
-from svod.llm.weights import WHOLE
+from svod.llm.weights import WHOLE, Matrix
 from svod.tensor.tensor import Tensor
 
 _WHOLE = {
@@ -35,15 +35,18 @@ _LAYER = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)\.(.+)\.(weight|bia
 
 def named_as_gguf(
     state: Mapping[str, Any], config: DecoderConfig, is_tied: bool
-) -> dict[str, Tensor]:
+) -> dict[str, Tensor | Matrix]:
     """Weights by GGUF's names; norms of Gemma count from one, matrices of GPT-2 are turned."""
-    found: dict[str, Tensor] = {}
+    found: dict[str, Tensor | Matrix] = {}
     for name, value in state.items():
         if name == "lm_head.weight" and is_tied:
             continue
         if re.search(r"\.(attn\.bias|attn\.masked_bias|rotary_emb\.inv_freq)$", name):
             continue  # buffers, not weights
         target, tensor = _target(name, config), value
+        if isinstance(value, Matrix):
+            found[target] = value
+            continue
         if config.architecture.startswith("gemma") and "norm" in target:
             tensor = tensor.float() + 1.0
         if config.architecture == "gpt2" and target.startswith("blk.") and len(value.shape) == 2:
