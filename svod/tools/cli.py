@@ -26,7 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[argparse.Namespace], Report] = options.run
     try:
         report = run(options)
-        _print(json.dumps(report.data, indent=2) if options.json else report.text)
+        text = json.dumps(report.data, indent=2) if options.json else report.text
+        if text:
+            _print(text)
     except SvodError as error:
         print(f"svod {options.verb}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -60,6 +62,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.tune import add_arguments
 
             add_arguments(verb)
+        if name in LANGUAGE_VERBS:
+            from svod.tools.language_arguments import add_arguments as add_language_arguments
+
+            add_language_arguments(verb, name)
         if name in MODEL_VERBS:
             from svod.tools.model_arguments import add_arguments as add_model_arguments
 
@@ -133,25 +139,54 @@ def _profile(options: argparse.Namespace) -> Report:
     return profile(options)
 
 
+def _bench_llm(options: argparse.Namespace) -> Report:
+    from svod.tools.language import bench
+
+    return bench(options)
+
+
+def _chat(options: argparse.Namespace) -> Report:
+    from svod.tools.language import chat
+
+    return chat(options)
+
+
+def _generate(options: argparse.Namespace) -> Report:
+    from svod.tools.language import generate
+
+    return generate(options)
+
+
+def _serve(options: argparse.Namespace) -> Report:
+    from svod.tools.serving import serve
+
+    return serve(options)
+
+
 def _run(options: argparse.Namespace) -> Report:
     from svod.tools.running import run
 
     return run(options)
 
 
+LANGUAGE_VERBS = frozenset({"bench-llm", "chat", "generate", "serve"})
 MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run"})
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("bench", _bench, "Time an ONNX model, beside onnxruntime where it is installed."),
+    ("bench-llm", _bench_llm, "Time prompts and answers of a language model."),
     ("cache", _cache, "List, prune, clear, export or import what is kept on disk."),
+    ("chat", _chat, "Talk to a language model."),
     ("compile", _compile, "Write an ONNX model as a plan, which loads in milliseconds."),
     ("demo", _demo, "Train a small network before your eyes, and compare it with NumPy and torch."),
     ("doctor", _doctor, "Show what is installed and usable here, and run a self-test."),
     ("env", _env, "Show every SVOD_* variable: value, default, meaning."),
     ("explain", _explain, "Show the kernels that a model or a plan is made of."),
+    ("generate", _generate, "Continue a text with a language model."),
     ("inspect", _inspect, "Show what a model or a plan takes, gives and needs."),
     ("launch", _launch, "Run a program in several processes that share tensors over a mesh."),
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
     ("run", _run, "Run a model or a plan once."),
+    ("serve", _serve, "Serve a language model: the OpenAI interface and a page to chat."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
 )
 
