@@ -32,6 +32,11 @@ class Matrix(nn.Module):
 
     shape: tuple[int, ...]
 
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return sum([part.nbytes for part in self.buffers()])
+
     def product(self, x: Tensor) -> Tensor:
         """x (m, columns) times the transposed matrix: (m, rows)."""
         raise NotImplementedError

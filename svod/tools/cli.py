@@ -62,6 +62,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.tune import add_arguments
 
             add_arguments(verb)
+        if name == "quantize":
+            from svod.tools.quantizing import add_arguments
+
+            add_arguments(verb)
         if name in LANGUAGE_VERBS:
             from svod.tools.language_arguments import add_arguments as add_language_arguments
 
@@ -163,6 +167,12 @@ def _serve(options: argparse.Namespace) -> Report:
     return serve(options)
 
 
+def _quantize(options: argparse.Namespace) -> Report:
+    from svod.tools.quantizing import quantize
+
+    return quantize(options)
+
+
 def _run(options: argparse.Namespace) -> Report:
     from svod.tools.running import run
 
@@ -185,6 +195,7 @@ VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("inspect", _inspect, "Show what a model or a plan takes, gives and needs."),
     ("launch", _launch, "Run a program in several processes that share tensors over a mesh."),
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
+    ("quantize", _quantize, "Write a language model in fewer bits, and say what that cost."),
     ("run", _run, "Run a model or a plan once."),
     ("serve", _serve, "Serve a language model: the OpenAI interface and a page to chat."),
     ("tune", _tune, "Search for better loops of kernels and keep them for every process."),
