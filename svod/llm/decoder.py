@@ -17,11 +17,13 @@ import svod
 from svod import nn
 from svod.llm.config import DecoderConfig
 from svod.llm.errors import ModelFileError
+from svod.llm.experts import FloatStack, Stack, chosen
 from svod.llm.paged import PAGE, Rows, pages_of
 from svod.llm.rotary import angle_tables, turned
 from svod.llm.weights import FloatMatrix, Matrix
 from svod.tensor.tensor import Tensor
 
+Weight = Matrix | Stack | Tensor
 FAR = -1e30  # a score of what is not seen
 
 
@@ -31,7 +33,7 @@ class Decoder(nn.Module):
     def __init__(
         self,
         config: DecoderConfig,
-        weights: Mapping[str, Matrix | Tensor],
+        weights: Mapping[str, Weight],
         capacity: int,
         slots: int = 1,
     ) -> None:
@@ -41,6 +43,8 @@ class Decoder(nn.Module):
         for name, value in weights.items():
             if isinstance(value, Tensor) and len(value.shape) == 2:
                 value = FloatMatrix(value)
+            if isinstance(value, Tensor) and len(value.shape) == 3:
+                value = FloatStack(value)
             if isinstance(value, Tensor):
                 self.register_buffer(_attribute(name), value, persistent=False)
             else:
@@ -54,7 +58,7 @@ class Decoder(nn.Module):
             self.register_buffer(f"keys_{layer}", svod.zeros(shape), persistent=False)
             self.register_buffer(f"values_{layer}", svod.zeros(shape), persistent=False)
 
-    def _add_tables(self, weights: Mapping[str, Matrix | Tensor]) -> None:
+    def _add_tables(self, weights: Mapping[str, Weight]) -> None:
         config = self.config
         if config.rotation == "none":
             return
@@ -74,6 +78,11 @@ class Decoder(nn.Module):
     def matrix(self, name: str) -> Matrix:
         """A matrix of weights by its name."""
         value: Matrix = getattr(self, _attribute(name))
+        return value
+
+    def stack(self, name: str) -> Stack:
+        """The matrices of all experts of a layer by their name."""
+        value: Stack = getattr(self, _attribute(name))
         return value
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -140,7 +149,7 @@ class Decoder(nn.Module):
     def _attention(self, layer: int, x: Tensor, rows: Rows) -> Tensor:
         config, count, positions = self.config, x.shape[0], rows.positions
         q, k, v = self._projections(layer, x)
-        if config.rotation != "none":
+        if config.turns(layer):
             kind = "local" if config.has_window(layer) else "global"
             cosines, sines = (
                 getattr(self, f"{kind}_{part}")[positions].unsqueeze(1)
@@ -183,6 +192,8 @@ class Decoder(nn.Module):
 
     def _network(self, layer: int, x: Tensor) -> Tensor:
         block = f"blk.{layer}."
+        if f"{block}ffn_gate_inp.weight" in self.names:
+            return self._after(self._experts(block, x), layer, "ffw")
         up = self._linear(x, f"{block}ffn_up")
         if self.config.is_gated and f"{block}ffn_gate.weight" in self.names:
             y = self._activated(self._linear(x, f"{block}ffn_gate")) * up
@@ -192,6 +203,22 @@ class Decoder(nn.Module):
         else:
             y = self._activated(up)
         return self._after(self._linear(y, f"{block}ffn_down"), layer, "ffw")
+
+    def _experts(self, block: str, x: Tensor) -> Tensor:
+        """The networks that a router chooses for each token, put together by its shares."""
+        config = self.config
+        scores = self._linear(x, f"{block}ffn_gate_inp")
+        places, shares = chosen(scores, config.experts_used, config.norms_experts)
+        if f"{block}ffn_gate_up_exps.weight" in self.names:
+            both = self.stack(f"{block}ffn_gate_up_exps.weight").product(x, places)
+            half = both.shape[2] // 2
+            y = self._activated(both[:, :, :half]) * both[:, :, half:]
+        else:
+            gate = self.stack(f"{block}ffn_gate_exps.weight").product(x, places)
+            y = self._activated(gate) * self.stack(f"{block}ffn_up_exps.weight").product(x, places)
+        each = y.reshape(-1, y.shape[2])
+        down = self.stack(f"{block}ffn_down_exps.weight").product(each, places.reshape(-1, 1))
+        return (down.reshape(*places.shape, -1) * shares.unsqueeze(2)).sum(1)
 
     def _activated(self, x: Tensor) -> Tensor:
         return x.silu() if self.config.activation == "silu" else x.gelu("tanh")
@@ -209,7 +236,7 @@ def _attribute(name: str) -> str:
     return "w_" + name.replace(".", "_")
 
 
-def _checked(config: DecoderConfig, weights: Mapping[str, Matrix | Tensor]) -> frozenset[str]:
+def _checked(config: DecoderConfig, weights: Mapping[str, Weight]) -> frozenset[str]:
     """The names of the weights: all that are needed, none unknown, each of its shape."""
     if config.layers > len(weights):
         raise ModelFileError(f"{config.layers} layers cannot be made of {len(weights)} weights")
@@ -232,7 +259,6 @@ def expected_shapes(
 ) -> dict[str, tuple[tuple[int, ...], bool]]:
     """The shape of every weight a model may have, and whether it must be there."""
     vocabulary = _axis(weights, "token_embd.weight", 0)
-    network = _axis(weights, "blk.0.ffn_down.weight", 1)
     width, head = config.width, config.head_size
     queries, others = config.heads * head, config.kv_heads * head
     found: dict[str, tuple[tuple[int, ...], bool]] = {
@@ -263,7 +289,7 @@ def expected_shapes(
         for name in ("post_attention_norm", "post_ffw_norm"):
             norm(block + name, width, config.architecture.startswith("gemma"))
         for name in ("attn_q_norm", "attn_k_norm"):
-            norm(block + name, head, config.architecture in ("qwen3", "gemma3"))
+            norm(block + name, head, config.architecture in ("qwen3", "qwen3moe", "gemma3"))
         is_joint = f"{block}attn_qkv.weight" in weights
         if is_joint:
             linear(block + "attn_qkv", queries + 2 * others, width)
@@ -271,12 +297,36 @@ def expected_shapes(
             for part, rows in (("q", queries), ("k", others), ("v", others)):
                 linear(f"{block}attn_{part}", rows, width)
         linear(block + "attn_output", width, queries)
+        if f"{block}ffn_gate_inp.weight" in weights:
+            _expect_experts(found, weights, block, config)
+            continue
+        network = _axis(weights, f"{block}ffn_down.weight", 1)
         has_gate = f"{block}ffn_gate.weight" in weights
         if has_gate and config.is_gated:
             linear(block + "ffn_gate", network, width)
         linear(block + "ffn_up", network * (1 + (config.is_gated and not has_gate)), width)
         linear(block + "ffn_down", width, network)
     return found
+
+
+def _expect_experts(
+    found: dict[str, tuple[tuple[int, ...], bool]],
+    weights: Mapping[str, Any],
+    block: str,
+    config: DecoderConfig,
+) -> None:
+    """The weights of a layer of experts."""
+    down = weights.get(f"{block}ffn_down_exps.weight")
+    if down is None or len(down.shape) != 3 or not config.experts_used:
+        raise ModelFileError(f"{block}ffn_gate_inp has no experts beside it, or none are used")
+    count, network, width = int(down.shape[0]), int(down.shape[2]), config.width
+    found[f"{block}ffn_gate_inp.weight"] = ((count, width), True)
+    found[f"{block}ffn_down_exps.weight"] = ((count, width, network), True)
+    if f"{block}ffn_gate_up_exps.weight" in weights:
+        found[f"{block}ffn_gate_up_exps.weight"] = ((count, 2 * network, width), True)
+    else:
+        for part in ("gate", "up"):
+            found[f"{block}ffn_{part}_exps.weight"] = ((count, network, width), True)
 
 
 def _axis(weights: Mapping[str, Any], name: str, axis: int) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 
 from svod.dtype import types as dt
 from svod.llm.errors import ModelFileError
+from svod.llm.experts import FloatStack, LaneStack, Stack, stack_of
 from svod.llm.formats import BY_NUMBER, BlockFormat
 from svod.llm.mapping import Mapping
 from svod.llm.weights import WHOLE, FloatMatrix, LaneMatrix, Matrix, Products, matrix_of
@@ -67,6 +68,24 @@ class TensorEntry:
     def tensor(self) -> Tensor:
         """The weights as float32, decoded when they are used."""
         return self.format.decoded(self.raw(), self.shape)
+
+    def weight(self, products: Products) -> Matrix | Stack | Tensor:
+        """The weights as a model keeps them: matrices, stacks of those of experts, and vectors."""
+        if len(self.shape) == 3:
+            return self.stack(products)
+        return self.matrix(products) if len(self.shape) == 2 else self.tensor()
+
+    def stack(self, products: Products) -> Stack:
+        """The matrices of experts, in as many bytes as the file takes for them."""
+        if self.format.elements == 1:
+            dtype = self.format.fields[0].dtype
+            if dtype not in WHOLE or self.start % dtype.itemsize:
+                return FloatStack(self.tensor())
+            return FloatStack(self.mapping.tensor(self.start, dtype, self.shape))
+        found = stack_of(self.format, self.raw(), self.shape, products)
+        if isinstance(found, LaneStack):
+            self.mapping.forget(self.start, self.nbytes)
+        return found
 
     def matrix(self, products: Products) -> Matrix:
         """The weights of a matrix, in as many bytes as the file takes for them."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from svod.llm.config import DecoderConfig, config_of_folder, config_of_gguf
-from svod.llm.decoder import Decoder
+from svod.llm.decoder import Decoder, Weight
 from svod.llm.engine import CHUNK, Engine
 from svod.llm.errors import ModelFileError, RequestError
 from svod.llm.gguf import read_gguf
@@ -83,15 +83,14 @@ def _capacity(config: DecoderConfig, context: int | None) -> int:
     return found
 
 
-Parts = tuple[DecoderConfig, Mapping[str, Matrix | Tensor], Tokenizer, str | None, int]
+Parts = tuple[DecoderConfig, Mapping[str, Weight], Tokenizer, str | None, int]
 
 
 def _of_gguf(path: Path, products: Products) -> Parts:
     file = read_gguf(path)
     config = config_of_gguf(file.metadata)
     weights = {
-        name: entry.matrix(products) if len(entry.shape) == 2 else entry.tensor()
-        for name, entry in file.tensors.items()
+        name: entry.weight(products) for name, entry in file.tensors.items()
     }
     template = file.metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):

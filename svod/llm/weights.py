@@ -112,7 +112,7 @@ class LaneMatrix(Matrix):
         if self.products == "float":
             return x @ self.whole().transpose(0, 1)
         factors = LAYOUTS[self.kind.name].factors(self.parts)
-        return _integer_product(quantised(x), factors)[:, : self.shape[0]]
+        return integer_product(quantised(x), factors)[:, : self.shape[0]]
 
     def rows(self, places: Tensor) -> Tensor:
         return weights(self.kind, picked(self.parts, places))
@@ -145,23 +145,32 @@ def quantised(x: Tensor) -> Quantised:
     return Quantised((blocks * per_step).round().cast(dt.int8), scale)
 
 
-def _integer_product(x: Quantised, w: Factors) -> Tensor:
-    """Sums of whole numbers for each group of columns, put together by its scales."""
-    count, panels, lanes = x.quants.shape[0], w.scale.shape[0], w.scale.shape[-1]
+def integer_product(x: Quantised, w: Factors, apart: int = 1) -> Tensor:
+    """Sums of whole numbers for each group of columns, put together by its scales.
+
+    All rows of x meet all weights, or, where these are ``apart``, each row its own part of them.
+    """
+    count, lanes = x.quants.shape[0], w.scale.shape[-1]
+    panels = w.scale.shape[0] // apart
     groups, inner = w.groups, w.inner
+
+    def own(value: Tensor) -> Tensor:
+        """Weights with an axis for rows of x ahead."""
+        return value.reshape(apart, panels, *value.shape[1:])
+
     scale = _per_group(x.scale, groups, count)
     each = x.quants.reshape(count, -1, WORD * _product(inner))
     summed = _like(each.sum(2, dtype=dt.int32), groups, count)
     quants = x.quants.reshape(count, 1, *groups, *inner, 1, WORD)
     first = 2 + len(groups)
     axes = (*range(first, first + len(inner)), first + len(inner) + 1)
-    terms = w.quants.unsqueeze(0).cast(dt.int32) * quants.cast(dt.int32)
+    terms = own(w.quants).cast(dt.int32) * quants.cast(dt.int32)
     total = terms.sum(axes, dtype=dt.int32).float() * scale
     if w.offset:
         total = total - (summed.float() * (scale * float(w.offset))).contiguous()
-    total = total * w.scale.unsqueeze(0)
+    total = total * own(w.scale)
     if w.minimum is not None:
-        total = total - (summed.float() * scale).contiguous() * w.minimum.unsqueeze(0)
+        total = total - (summed.float() * scale).contiguous() * own(w.minimum)
     sums = total.sum(tuple(range(2, 2 + len(groups))))
     return sums.reshape(count, panels * lanes)
 

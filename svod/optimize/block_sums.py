@@ -177,8 +177,10 @@ def _even(size: int, limit: int) -> int:
 def _panels_first(sink: UOp, found: BlockSums, opts: list[Opt]) -> list[Opt]:
     """The loop over groups of columns outside: a group stays in the cache while rows go over it."""
     loops = list(sink.src[0].src[1:])
-    panels = [i for i, r in enumerate(loops) if r in found.columns.ranges and r is not found.lane]
-    rows = [i for i, r in enumerate(loops) if r in found.rows.ranges]
+    with_columns, with_rows = found.columns.ranges, found.rows.ranges - found.columns.ranges
+    panels = [i for i, r in enumerate(loops) if r in with_columns - found.rows.ranges]
+    panels = [i for i in panels if loops[i] is not found.lane]
+    rows = [i for i, r in enumerate(loops) if r in with_rows]
     if not panels or not rows or panels[0] < rows[0]:
         return []
     cut = [o for o in opts if o.name == "UPCAST" and o.axis == loops[rows[0]].arg.id]

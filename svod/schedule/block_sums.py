@@ -89,6 +89,8 @@ def _is_decoded(value: UOp, known: dict[UOp, bool]) -> bool:
             found = all(_is_decoded(s, known) for s in value.src)
         elif value.op in (O.CONST, O.IOTA):
             found = True
+        elif value.op == O.GATHER:  # of memory, at places that are there
+            found = _is_decoded(value.src[0], known)
         else:
             found = (value.op in LEAVES or value.op in EFFECTS) and value.dtype.itemsize <= 2
         known[value] = found
