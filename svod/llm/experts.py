@@ -87,9 +87,7 @@ class LaneStack(Stack):
         return integer_product(repeated, factors, count * each).reshape(count, each, -1)
 
 
-def stack_of(
-    kind: BlockFormat, raw: Tensor, shape: tuple[int, ...], products: Products
-) -> Stack:
+def stack_of(kind: BlockFormat, raw: Tensor, shape: tuple[int, ...], products: Products) -> Stack:
     """The matrices of experts from their bytes in a block format."""
     if kind.name in LAYOUTS and shape[1] % LANES == 0:
         return LaneStack(kind, raw, shape, products)

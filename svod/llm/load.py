@@ -89,9 +89,7 @@ Parts = tuple[DecoderConfig, Mapping[str, Weight], Tokenizer, str | None, int]
 def _of_gguf(path: Path, products: Products) -> Parts:
     file = read_gguf(path)
     config = config_of_gguf(file.metadata)
-    weights = {
-        name: entry.weight(products) for name, entry in file.tensors.items()
-    }
+    weights = {name: entry.weight(products) for name, entry in file.tensors.items()}
     template = file.metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):
         raise ModelFileError(f"{path}: the chat template is no text")
@@ -122,9 +120,7 @@ def _of_folder(folder: Path, products: Products) -> Parts:
     return config, weights, tokenizer, _template(folder, about), read
 
 
-def _state(
-    folder: Path, config: DecoderConfig, products: Products
-) -> dict[str, Tensor | Matrix]:
+def _state(folder: Path, config: DecoderConfig, products: Products) -> dict[str, Tensor | Matrix]:
     """The weights of the one file or of all shards."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():

@@ -35,7 +35,9 @@ _GEMMA_PARTS = {
 }  # fmt: skip
 _LAYER = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)\.(.+)\.(weight|bias)")
 _EXPERTS = re.compile(r"(?:model\.layers)\.(\d+)\.(mlp\.experts\.(?:gate_up|down)_proj)")
-_EXPERT = re.compile(r"(model\.layers\.\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
+_EXPERT = re.compile(
+    r"(model\.layers\.\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight"
+)
 _EXPERT_PARTS = {"w1": "gate", "w2": "down", "w3": "up", "gate_proj": "gate", "up_proj": "up"}
 _EXPERT_PARTS |= {"down_proj": "down"}
 
@@ -80,7 +82,9 @@ def _stacked(state: Mapping[str, Any]) -> dict[str, Any]:
         if sorted(each) != list(range(len(each))) or len(shapes) != 1:
             raise ModelFileError(f"{target}: experts {sorted(each)[:6]} of shapes {shapes}")
         if any(isinstance(value, Matrix) for value in each.values()):
-            raise ModelFileError(f"{target}: experts of a block format are one tensor in GGUF files")
+            raise ModelFileError(
+                f"{target}: experts of a block format are one tensor in GGUF files"
+            )
         found[target] = svod.stack([each[number] for number in range(len(each))], 0).contiguous()
     return found
 

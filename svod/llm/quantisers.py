@@ -162,8 +162,9 @@ def _q6_k(blocks: Array) -> Array:
         squares = (weight * steps * steps).sum(2, keepdims=True)
         gain = _divided(both * both, squares)  # what is left of the error is less by this
         is_better = gain > best
-        best, scale = np.where(is_better, gain, best), np.where(
-            is_better, _divided(both, squares), scale
+        best, scale = (
+            np.where(is_better, gain, best),
+            np.where(is_better, _divided(both, squares), scale),
         )
     scale = scale[:, :, 0]
     widest = np.take_along_axis(scale, np.abs(scale).argmax(1)[:, None], 1)

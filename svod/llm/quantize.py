@@ -19,7 +19,7 @@ import numpy as np
 
 from svod.llm.errors import ModelFileError, RequestError
 from svod.llm.formats import BY_NAME
-from svod.llm.gguf import TensorEntry, read_gguf
+from svod.llm.gguf import read_gguf
 from svod.llm.gguf_write import write_gguf
 from svod.llm.mapping import FORMATS_KEY, safetensors
 from svod.llm.quantisers import KINDS, QUANTISERS, quantized
@@ -33,6 +33,7 @@ _FILE_TYPES = {
 }  # fmt: skip
 # The output matrix decides between tokens: it keeps more bits than four.
 _HEADS = {"Q4_0": "Q6_K", "Q4_1": "Q6_K", "Q4_K": "Q6_K", "Q5_K": "Q6_K"}
+_KEPT = ("norm", "position_embd", "ffn_gate_inp", "mlp.gate.", "block_sparse_moe.gate")
 _HEAD_NAMES = ("output.weight", "lm_head.weight")
 
 
@@ -96,8 +97,12 @@ def _file(source: Path, target: Path, kind: str) -> QuantisedModel:
             raise ModelFileError(
                 f"{source}: {name} is {entry.format.name} already: quantise the model of floats"
             )
-        values = _values(entry)
-        tensors[name], cost = _rounded(name, values, wanted, entry.nbytes)
+        if wanted is None:
+            tensors[name] = (entry.format.name, entry.shape, entry.raw().numpy())
+            cost = TensorCost(name, entry.format.name, entry.nbytes, entry.nbytes, 0.0)
+        else:
+            values: Array = entry.tensor().numpy()
+            tensors[name], cost = _rounded(name, values, wanted, entry.nbytes)
         costs.append(cost)
     metadata = {k: v for k, v in file.metadata.items() if not k.startswith("split.")}
     metadata |= {"general.file_type": _FILE_TYPES[kind], "general.quantization_version": 2}
@@ -121,7 +126,8 @@ def _folder(source: Path, target: Path, kind: str) -> QuantisedModel:
             if not isinstance(value, Tensor):
                 raise ModelFileError(f"{shard}: {name} is quantised already")
             wanted = _format(name, tuple(value.shape), kind)
-            if wanted not in QUANTISERS or value.dtype.kind != "f":
+            is_expert = ".experts." in name  # one matrix each, which are put together when they load
+            if is_expert or wanted not in QUANTISERS or value.dtype.kind != "f":
                 tensors[name] = value
                 costs.append(TensorCost(name, value.dtype.name, value.nbytes, value.nbytes, 0.0))
                 continue
@@ -143,20 +149,16 @@ def _model_type(folder: Path) -> Any:
         raise ModelFileError(f"{folder / 'config.json'}: {error}") from None
 
 
-def _format(name: str, shape: tuple[int, ...], kind: str) -> str:
-    """The format of a tensor: what is asked for where its rows are whole blocks."""
-    if len(shape) != 2 or "norm" in name:
-        return "F32"
+def _format(name: str, shape: tuple[int, ...], kind: str) -> str | None:
+    """The format of a tensor: what is asked for where its rows are whole blocks; None for what
+    stays as it is: vectors, places, and routers, which are small and decide much."""
+    if len(shape) < 2 or any(part in name for part in _KEPT):
+        return None
     wanted = _HEADS.get(kind, kind) if name in _HEAD_NAMES else kind
     for candidate in (wanted, "Q8_0", "F16"):
-        if shape[1] % BY_NAME[candidate].elements == 0:
+        if shape[-1] % BY_NAME[candidate].elements == 0:
             return candidate
     return "F16"
-
-
-def _values(entry: TensorEntry) -> Array:
-    values: Array = entry.tensor().numpy()
-    return values
 
 
 def _rounded(
@@ -178,7 +180,10 @@ def _pieces(values: Array, raw: Array) -> Iterator[tuple[Array, Array]]:
     each = raw.reshape(len(flat), -1)
     step = max(1, (1 << 22) // flat.shape[1])
     for start in range(0, len(flat), step):
-        yield flat[start : start + step], np.ascontiguousarray(each[start : start + step]).reshape(-1)
+        yield (
+            flat[start : start + step],
+            np.ascontiguousarray(each[start : start + step]).reshape(-1),
+        )
 
 
 __all__ = ["QuantisedModel", "TensorCost", "quantize"]

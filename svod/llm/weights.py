@@ -121,9 +121,7 @@ class LaneMatrix(Matrix):
         return weights(self.kind, self.parts)[: self.shape[0]]
 
 
-def matrix_of(
-    kind: BlockFormat, raw: Tensor, shape: tuple[int, ...], products: Products
-) -> Matrix:
+def matrix_of(kind: BlockFormat, raw: Tensor, shape: tuple[int, ...], products: Products) -> Matrix:
     """A matrix from its bytes in a block format."""
     if kind.name in LAYOUTS:
         return LaneMatrix(kind, raw, shape, products)

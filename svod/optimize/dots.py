@@ -150,9 +150,7 @@ def _bytewise(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp | None:
         source, amount = value.src
         if depth in amount.ranges:
             return None
-        word = make(
-            value.op, dt.uint32, (_part(source, depth, steps, parts), _widened(amount))
-        )
+        word = make(value.op, dt.uint32, (_part(source, depth, steps, parts), _widened(amount)))
         full = const(0xFF, dt.uint32)
         kept = make(value.op, dt.uint32, (full, _widened(amount)))
         if value.op == O.SHL:
@@ -202,11 +200,7 @@ def _part(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
 
 
 def _widened(value: UOp) -> UOp:
-    return (
-        const(value.arg, dt.uint32)
-        if value.op == O.CONST
-        else make(O.CAST, dt.uint32, (value,))
-    )
+    return const(value.arg, dt.uint32) if value.op == O.CONST else make(O.CAST, dt.uint32, (value,))
 
 
 def _in_all(byte: UOp) -> UOp:
