@@ -126,7 +126,7 @@ def _folder(source: Path, target: Path, kind: str) -> QuantisedModel:
             if not isinstance(value, Tensor):
                 raise ModelFileError(f"{shard}: {name} is quantised already")
             wanted = _format(name, tuple(value.shape), kind)
-            is_expert = ".experts." in name  # one matrix each, which are put together when they load
+            is_expert = ".experts." in name  # put together when they load
             if is_expert or wanted not in QUANTISERS or value.dtype.kind != "f":
                 tensors[name] = value
                 costs.append(TensorCost(name, value.dtype.name, value.nbytes, value.nbytes, 0.0))

@@ -10,38 +10,54 @@ inside too: what a run reads is what memory holds, and nothing is decoded before
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from svod.dtype import types as dt
 from svod.ir import ops as O
 from svod.ir.capabilities import Capabilities
 from svod.ir.node import UOp, elements
+from svod.ir.scan import outer_sources
 from svod.schedule.products import BYTES, Product, exact_dtypes, product_of
 from svod.schedule.work import EFFECTS, LEAVES
 
+MAX_TERMS = 256  # of an inner sum: the longest blocks that share a scale
 MAX_VALUES = 64  # between both sums, views too; formulas of block formats have some 20
 
 
 def block_sums(order: list[UOp], able: Callable[[UOp], Capabilities]) -> set[UOp]:
     """The inner sums, what leads from them to the outer ones, and what is made of memory alone."""
     found: set[UOp] = set()
+    users: dict[UOp, int] = {}
     for node in order:
         if node.op != O.REDUCE_AXIS or node.dtype is not dt.float32 or node.arg.op != O.ADD:
             continue
-        if able(node).packs_operands:
-            found |= _inside(node)
+        if able(node).packs_operands and (inside := _inside(node)) is not None:
+            users = users or _user_counts(order)
+            if all(users[n] == 1 for n in inside.path):
+                found |= inside.values
     return found
 
 
-def _inside(node: UOp) -> set[UOp]:
-    """What stays inside of a sum of floats; empty where no sum of products of bytes is in it."""
+class _Inside(NamedTuple):
+    path: set[UOp]  # from the inner sum to the outer one
+    values: set[UOp]  # that stay inside
+
+
+def _inside(node: UOp) -> _Inside | None:
+    """What stays inside of a sum of floats; None where no sum of products of bytes is in it."""
     order = _values(node.src[0], lambda n: n.op == O.REDUCE_AXIS)
     sums = [n for n in order if n.op == O.REDUCE_AXIS]
     products = [p for p in map(product_of, sums) if p is not None and _is_of_bytes(p)]
     if len(products) != 1 or len(order) > MAX_VALUES:
-        return set()
-    inner = products[0].reduction
+        return None
+    inner, sizes = products[0].reduction, products[0].sizes
+    terms = elements(node.src[0].shape) // max(1, elements(node.shape))
+    # Both factors move along the blocks that are summed: else it is a product of its own, which is
+    # summed by what follows it.
+    if sizes.k > MAX_TERMS or sizes.batch < terms:
+        return None
     if elements(inner.shape) < elements(node.src[0].shape):
-        return set()  # needed more often than it has elements
+        return None  # needed more often than it has elements
     path = {inner}
     for value in order:  # sources first
         if not path.isdisjoint(value.src):
@@ -53,7 +69,16 @@ def _inside(node: UOp) -> set[UOp]:
         if _is_decoded(factor, known) and all(n.dtype.kind in "iub" for n in below):
             found.update(below)
     found.add(inner.src[0])
-    return {n for n in found if n.op in O.ELEMENTWISE or n.op == O.REDUCE_AXIS}
+    kept = {n for n in found if n.op in O.ELEMENTWISE or n.op == O.REDUCE_AXIS}
+    return _Inside(path, kept)
+
+
+def _user_counts(order: list[UOp]) -> dict[UOp, int]:
+    users = dict.fromkeys(order, 0)
+    for node in order:
+        for s in set(outer_sources(node)):
+            users[s] = users.get(s, 0) + 1
+    return users
 
 
 def _values(top: UOp, ends: Callable[[UOp], bool]) -> list[UOp]:

@@ -82,6 +82,14 @@ def test_what_the_activations_cost_is_not_paid_for_every_column() -> None:
     assert len(bodies(y)) == 2  # the bytes of the row, then the product
 
 
+def test_a_product_of_bytes_that_is_summed_afterwards_is_a_kernel_of_its_own() -> None:
+    x = Tensor(RNG.integers(-9, 9, (32, 64)).astype(np.int8)).cast(svod.int32)
+    w = Tensor(RNG.integers(-9, 9, (64, 48)).astype(np.int8)).cast(svod.int32)
+    scale = Tensor(RNG.random(48, np.float32))
+    y = ((x.unsqueeze(2) * w).sum(1, dtype=svod.int32).float() * scale).sum(1)
+    assert len(bodies(y)) == 2
+
+
 @pytest.mark.parametrize("rows", [1, 3, 8, 13])
 def test_values_are_those_of_numpy(rows: int) -> None:
     def numbers(values: Any) -> np.ndarray[Any, Any]:
