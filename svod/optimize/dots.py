@@ -139,6 +139,8 @@ def _sum(found: Dot, words: list[UOp], ranges: list[UOp]) -> UOp:
 
 def _word(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
     """The values at steps * parts and after it as one word."""
+    if (whole := _bytewise(value, depth, steps, parts)) is not None:
+        return whole
     start = mul(steps, parts)
     size = extent(depth)
     pieces = []
@@ -151,6 +153,76 @@ def _word(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
             piece = make(O.SHL, dt.uint32, (piece, shift))
         pieces.append(piece)
     return whole_reads(reduce(lambda a, b: make(O.OR, dt.uint32, (a, b)), pieces))
+
+
+def _bytewise(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp | None:
+    """A word of bytes that are computed bit by bit, from words of what they are made of."""
+    if value.dtype is not dt.uint8 or value.op not in (O.AND, O.OR, O.XOR, O.SHL, O.SHR):
+        return None
+    if extent(depth) % parts:
+        return None
+    if value.op in (O.SHL, O.SHR):
+        source, amount = value.src
+        if depth in amount.ranges:
+            return None
+        word = make(value.op, dt.uint32, (_part(source, depth, steps, parts), _widened(amount)))
+        full = const(0xFF, dt.uint32)
+        kept = make(value.op, dt.uint32, (full, _widened(amount)))
+        if value.op == O.SHL:
+            kept = make(O.AND, dt.uint32, (kept, full))
+        return make(O.AND, dt.uint32, (word, _in_all(kept)))
+    first, second = value.src
+    if value.op == O.AND and (plain := _masked(first, second, depth, steps, parts)) is not None:
+        return plain
+    words = [_part(s, depth, steps, parts) for s in (first, second)]
+    return make(value.op, dt.uint32, tuple(words))
+
+
+def _masked(value: UOp, mask: UOp, depth: UOp, steps: UOp, parts: int) -> UOp | None:
+    """Bits of shifted bytes, where those that come from the next byte are masked anyway."""
+    if value.op != O.SHR or mask.op != O.CONST or depth in value.src[1].ranges:
+        return None
+    most = largest_shift(value.src[1])
+    if most is None or mask.arg > 0xFF >> most:
+        return None
+    word = make(
+        O.SHR, dt.uint32, (_part(value.src[0], depth, steps, parts), _widened(value.src[1]))
+    )
+    return make(O.AND, dt.uint32, (word, _in_all(const(mask.arg, dt.uint32))))
+
+
+def largest_shift(amount: UOp) -> int | None:
+    """The most bits that a number of loops shifts by; None where that is not known."""
+    if amount.op == O.CONST:
+        return int(amount.arg)
+    if amount.dtype is dt.index:
+        return int(amount.vmax)
+    if amount.op == O.CAST:
+        return largest_shift(amount.src[0])
+    if amount.op in (O.ADD, O.MUL):
+        sides = [largest_shift(s) for s in amount.src]
+        if sides[0] is None or sides[1] is None:
+            return None
+        return sides[0] + sides[1] if amount.op == O.ADD else sides[0] * sides[1]
+    return None
+
+
+def _part(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
+    """A word of a value, or the same value in all parts."""
+    if depth in value.ranges:
+        return _word(value, depth, steps, parts)
+    return _in_all(_widened(value))
+
+
+def _widened(value: UOp) -> UOp:
+    return const(value.arg, dt.uint32) if value.op == O.CONST else make(O.CAST, dt.uint32, (value,))
+
+
+def _in_all(byte: UOp) -> UOp:
+    """A byte in all four parts of a word."""
+    if byte.op == O.CONST:
+        return const(byte.arg * 0x01010101, dt.uint32)
+    return make(O.MUL, dt.uint32, (byte, const(0x01010101, dt.uint32)))
 
 
 def whole_reads(value: UOp) -> UOp:

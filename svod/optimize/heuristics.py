@@ -15,6 +15,7 @@ from svod.optimize.across import choose_across
 from svod.optimize.actions import MAX_COPIES, Nest, merge_adjacent
 from svod.optimize.apart import steps_stay_apart
 from svod.optimize.band_choice import choose_bands
+from svod.optimize.block_sums import choose_block_sums
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, stride
@@ -78,7 +79,7 @@ def _contracted(sink: UOp, machine: Machine) -> Nest | None:
 
 def _staged(sink: UOp, machine: Machine) -> list[Opt]:
     """The plan of a contraction whose operands are packed; empty for other kernels."""
-    for choose in (choose_across, choose_window, choose_contraction):
+    for choose in (choose_block_sums, choose_across, choose_window, choose_contraction):
         if opts := choose(sink, machine):
             return opts
     return []

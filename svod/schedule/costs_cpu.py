@@ -65,6 +65,12 @@ class CpuCosts(Costs):
     packed_operations: int = cost(
         6, "operations per operand", "estimate: rows are packed again for every block of columns"
     )
+    block_products: int = cost(
+        64, "products of words", "estimate: code of a step that stays in the cache of instructions"
+    )
+    block_rows: int = cost(
+        8, "rows of a tile", "hardware: sums of two kinds and words of weights in 32 registers"
+    )
     packed_side: int = cost(
         16, "rows, columns or steps", "estimate: smaller operands are read where they are"
     )

@@ -81,6 +81,10 @@ def build_parser() -> argparse.ArgumentParser:
             from svod.tools.viewing import add_arguments
 
             add_arguments(verb)
+        if name == "quantize":
+            from svod.tools.quantizing import add_arguments
+
+            add_arguments(verb)
         if name in LANGUAGE_VERBS:
             from svod.tools.language_arguments import add_arguments as add_language_arguments
 
@@ -194,6 +198,12 @@ def _serve(options: argparse.Namespace) -> Report:
     return serve(options)
 
 
+def _quantize(options: argparse.Namespace) -> Report:
+    from svod.tools.quantizing import quantize
+
+    return quantize(options)
+
+
 def _run(options: argparse.Namespace) -> Report:
     from svod.tools.running import run
 
@@ -217,6 +227,7 @@ VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("inspect", _inspect, "Show what a model or a plan takes, gives and needs."),
     ("launch", _launch, "Run a program in several processes that share tensors over a mesh."),
     ("profile", _profile, "Show the time of each kernel of a model, a plan or a script."),
+    ("quantize", _quantize, "Write a language model in fewer bits, and say what that cost."),
     ("run", _run, "Run a model or a plan once."),
     ("top", _top, "Show the plans of running processes that were started with SVOD_TOP=1."),
     ("serve", _serve, "Serve a language model: the OpenAI interface and a page to chat."),
