@@ -85,6 +85,7 @@ _LAZY = {
     "realize_batch": ("svod.tensor.recording.realize", "realize_batch"),
     "prepare_batch": ("svod.tensor.recording.realize", "prepare_batch"),
     "timing": ("svod.base.timing", ""),
+    "progress": ("svod.base.progress", "progress"),
     "ExecutionPlan": ("svod.runtime.plan", "ExecutionPlan"),
     "register_custom_function": ("svod.runtime.custom", "register_custom_function"),
 }
@@ -104,6 +105,9 @@ _ALIASES: dict[str, Any] = {
 
 
 _above.know("viz", lambda: import_module("svod.tools.viz"))
+_above.know("export", lambda: import_module("svod.runtime.export"))
+_above.know("publishing", lambda: import_module("svod.tools.publishing"))
+_above.know("notebook", lambda: import_module("svod.tools.notebook"))
 
 
 # Names that go away: what stands for them, which version warns first, which has them no more.

@@ -54,8 +54,8 @@ PUBLIC: dict[str, str] = {
         one_hot ones ones_like onnx optim ormqr outer pad pairwise_distance pca_lowrank pdist
         permute permute_copy permute_dims pi pinverse pixel_shuffle pixel_unshuffle poisson
         poisson_nll_loss polar polygamma positive pow prelu prepare prepare_batch prod profile
-        promote_types put qr quantile rad2deg rad2deg_ rand rand_like randint randint_like randn
-        randn_like randperm range ravel real realize realize_batch reciprocal reciprocal_
+        progress promote_types put qr quantile rad2deg rad2deg_ rand rand_like randint randint_like
+        randn randn_like randperm range ravel real realize realize_batch reciprocal reciprocal_
         register_custom_function register_device relu relu6 relu_ remainder renorm repeat
         repeat_interleave reshape resize_as_ resolve_conj resolve_neg result_type rms_norm roll
         rot90 round round_ row_stack rrelu rsqrt rsqrt_ rsub save scalar_tensor
@@ -210,15 +210,19 @@ PUBLIC: dict[str, str] = {
     """,
     "svod.optim": """
         ASGD Adadelta Adafactor Adagrad Adam AdamW Adamax ChainedScheduler ConstantLR
-        CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR ExponentialLR LAMB LRScheduler
+        CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR ExponentialLR LAMB LBFGS LRScheduler
         LambdaLR LinearLR Lion MultiStepLR MultiplicativeLR Muon NAdam OneCycleLR Optimizer
         PolynomialLR RAdam RMSprop ReduceLROnPlateau Rprop SGD SequentialLR StepLR WarmupCosineLR
-        clip_grad_norm_ clip_grad_value_ lr_scheduler
+        clip_grad_norm_ clip_grad_value_ lr_scheduler swa_utils
     """,
     "svod.optim.lr_scheduler": """
         ChainedScheduler ConstantLR CosineAnnealingLR CosineAnnealingWarmRestarts CyclicLR
         ExponentialLR LRScheduler LambdaLR LinearLR MultiStepLR MultiplicativeLR OneCycleLR
         PolynomialLR ReduceLROnPlateau SequentialLR StepLR WarmupCosineLR
+    """,
+    "svod.optim.swa_utils": """
+        AveragedModel SWALR get_ema_avg_fn get_ema_multi_avg_fn get_swa_avg_fn get_swa_multi_avg_fn
+        update_bn
     """,
     "svod.linalg": """
         cholesky cholesky_ex cond cross det diagonal eig eigh eigvals eigvalsh householder_product
@@ -273,7 +277,9 @@ PUBLIC: dict[str, str] = {
         OneHotCategorical Poisson Uniform kl_divergence
     """,
     "svod.distributed": """
-        Link Mesh Placement Report mesh placement
+        BatchesOfRank CheckpointError DataParallel Experts Link Mesh Pipeline Placement Report
+        Transfer checkpoints expert_parallel from_own_rows layout_of load_checkpoint mesh own_rows
+        placement save_checkpoint shard_module tensor_parallel transfers zero
     """,
     "svod.onnx": """
         ExecutionMode GraphOptimizationLevel Host IOBinding InferenceSession Model OnnxError
@@ -287,7 +293,14 @@ PUBLIC: dict[str, str] = {
         HubError HubModel load
     """,
     "svod.llm": """
-        LanguageModel ModelFileError Piece RequestError Sampling UnknownArchitecture load
+        LanguageModel ModelFileError Piece RequestError Sampling UnknownArchitecture grammar load
+        quantize
+    """,
+    "svod.llm.grammar": """
+        Form grammar_form json_form regex_form schema_form
+    """,
+    "svod.llm.quantize": """
+        QuantisedModel TensorCost quantize
     """,
     "svod.cuda": """
         device_count is_available

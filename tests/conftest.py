@@ -9,6 +9,7 @@ import os
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,7 @@ settings.load_profile("svod")
 GPU = Path(__file__).parent / "gpu"
 ONNX = Path(__file__).parent / "frontend" / "onnx"
 TORCH = Path(__file__).parent / "frontend" / "torch"
+BROWSER = Path(__file__).parent / "browser"
 
 
 def _has_gpu() -> bool:
@@ -39,7 +41,17 @@ def _left_out() -> dict[Path, str]:
         found[TORCH] = "tests/frontend/torch is left out: torch is not installed"
     if find_spec("onnx") is None:
         found[ONNX] = "tests/frontend/onnx is left out: pip install svod[onnx]"
+    if reason := _no_browser():
+        found[BROWSER] = f"tests/browser is left out: {reason}"
     return found
+
+
+def _no_browser() -> str:
+    """Why the page cannot be opened here, or an empty text."""
+    browsers = ("chromium", "chromium-browser")
+    if not any(which(name) for name in browsers) or not which("chromedriver"):
+        return "there is no Chromium (Debian: apt install chromium chromium-driver)"
+    return "" if find_spec("selenium") else "pip install svod[browser]"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

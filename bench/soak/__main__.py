@@ -1,7 +1,8 @@
 """`python -m bench.soak NAME`, in the repository: one of the long checks.
 
 forks: children forked beside compiling threads. graphs: fresh graphs, memory flat. kill: processes
-killed at any moment. threads: 32 threads on shared plans. everything: all kinds of work at once.
+killed at any moment. ranks: one rank of four killed, which the others have to say. threads: 32
+threads on shared plans. everything: all kinds of work at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 import tempfile
 from importlib import import_module
 
-NAMES = ("forks", "graphs", "kill", "threads", "everything")
+NAMES = ("forks", "graphs", "kill", "ranks", "threads", "everything")
 
 
 def main() -> int:

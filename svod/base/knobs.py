@@ -248,6 +248,7 @@ class Knobs:
         "shows its dtype, shape and device.",
         {"values": "values", "lazy": "lazy"},
     )
+    top = _flag(False, "Say once a second which plans run, for `svod top` in another terminal.")
     beam = _integer(
         0,
         "The width of the search for better loops; 0 uses the heuristics alone.",

@@ -7,10 +7,10 @@ in them may be loaded as machine code. No cache is ever looked for in the curren
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from svod.base.knobs import knobs
+from svod.base.system import system
 
 
 def cache_root() -> Path:
@@ -23,12 +23,8 @@ def cache_root() -> Path:
     home = Path(os.path.expanduser("~"))
     if not home.is_absolute():  # a container without HOME and without an entry for the user
         given = os.environ.get("TMPDIR", "")
-        return Path(given if os.path.isabs(given) else "/tmp") / f"svod-{os.getuid()}"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local") / "svod" / "Cache"
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "svod"
-    return home / ".cache" / "svod"
+        return Path(given if os.path.isabs(given) else "/tmp") / f"svod-{system().user()}"
+    return system().cache_home(home)
 
 
 def cache_folder(name: str) -> Path:

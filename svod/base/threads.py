@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from svod.base.knobs import knobs
+from svod.base.system import system
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class ThreadBudget:
 def thread_budget() -> ThreadBudget:
     """`SVOD_THREADS` where it is set, else the smallest of affinity, container and OMP limits."""
     cpus = os.cpu_count() or 1
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cpus
+    affinity = len(system().processors())
     cgroup, omp, knob = cgroup_limit(), _omp_limit(), knobs.threads
     automatic = affinity
     if cgroup is not None:

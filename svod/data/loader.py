@@ -9,7 +9,7 @@ from itertools import islice, repeat
 from typing import Any
 
 from svod.base.errors import ArgumentError
-from svod.base.progress import progress as shown
+from svod.base.progress import shown
 from svod.data.collate import stacked, tensors_of
 from svod.data.datasets import IterableDataset, TensorDataset
 from svod.data.samplers import BatchSampler, RandomSampler, SequentialSampler, host_random

@@ -24,6 +24,15 @@ def _cpu_toolchain() -> Toolchain:
     return toolchain()
 
 
+@cache
+def cpu_for(name: str, machine: str) -> Device:
+    """A CPU whose kernels are for the machine of a text; its memory is here."""
+    from svod.device.cpu.compiler import toolchain_for
+    from svod.device.registry import get_device
+
+    return Device(name, get_device(name).allocator, toolchain_for(machine))
+
+
 def _make_mesh(name: str) -> Device:
     from svod.device.cpu.allocator import HostAllocator
     from svod.ir.placement import mesh_of

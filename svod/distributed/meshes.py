@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from svod.base.errors import ConfigError
 from svod.device.names import canonical
-from svod.ir.placement import Link, Mesh, add_mesh, next_name
+from svod.ir.placement import BUCKET_BYTES, Link, Mesh, add_mesh, next_name
 
 
 def mesh(
@@ -16,13 +16,15 @@ def mesh(
     carrier: str = "auto",
     link: Link | None = None,
     timeout: float = 10.0,
+    bucket: int = BUCKET_BYTES,
 ) -> Mesh:
     """A grid of ranks: ``mesh({"data": 2, "model": 2})``.
 
     With the carrier ``"local"`` every rank is in this process, with ``"mpi"`` each process is one
     rank; ``"auto"`` is MPI where the process was started as one of several. ``link`` is what the
     choice between placements reckons with. A rank that is ``timeout`` seconds late for a
-    collective makes the others raise an error.
+    collective makes the others raise an error. Folds that do not depend on each other go together,
+    up to ``bucket`` bytes.
     """
     if not axes or any(type(n) is not int or n < 1 for n in axes.values()):
         raise ConfigError(f"a mesh needs axes with sizes of at least 1, got {dict(axes)}")
@@ -41,11 +43,11 @@ def mesh(
         carrier = "mpi" if is_launched() else "local"
     link = link or Link()
     if carrier == "local":
-        return add_mesh(Mesh(next_name(), found, names, tuple(range(count)), link))
-    from svod.distributed.mpi import connect
+        return add_mesh(Mesh(next_name(), found, names, tuple(range(count)), link, bucket))
+    from svod.distributed.carrier import connect
 
     world = connect(count, timeout)
-    made = add_mesh(Mesh(next_name(), found, names, (world.rank,), link))
+    made = add_mesh(Mesh(next_name(), found, names, (world.rank,), link, bucket))
     world.add_groups(made.name)
     return made
 

@@ -14,22 +14,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from svod.base.errors import ConfigError, ExecutionError
-from svod.device.buffer import Buffer
 from svod.ir import ops as O
 from svod.ir.placement import mesh_of
-from svod.runtime.custom import register_custom_function
-from svod.schedule.collectives import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
+from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 
 LINE_BYTES = 256  # of what ranks tell each other before a collective
-OPENING, REASON = 1, 2  # tags of these lines, and of those that say why a rank gives up
-LOOKS = 256  # at a transfer between two looks at the clock and the processes
+# Tags of these lines, of those that say why a rank gives up, of what it waits for, and of values.
+OPENING, REASON, WAITING, HEADING, VALUE = 1, 2, 3, 4, 5
+SPINS, NAP = 2000, 100e-6  # looks without a rest, and the seconds of each rest after them
+LOOKS = 64  # at a transfer between two looks at the clock and the processes
 _FOLDS = {
     O.ADD: np.add, O.MUL: np.multiply, O.MAX: np.maximum, O.MIN: np.minimum,
     O.AND: np.bitwise_and, O.OR: np.bitwise_or, O.XOR: np.bitwise_xor,
@@ -41,7 +40,7 @@ Array = np.ndarray[Any, Any]
 class World:
     """The ranks of this run: who they are, and the groups they talk in."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self) -> None:
         try:
             from mpi4py import MPI
         except ImportError as error:
@@ -50,8 +49,9 @@ class World:
         self.comm = MPI.COMM_WORLD
         self.rank: int = self.comm.Get_rank()
         self.size: int = self.comm.Get_size()
-        self.seconds = seconds
+        self.seconds = 10.0  # that a rank may be late
         self.is_broken = False
+        self._told: list[tuple[Any, Array]] = []  # messages under way, and their memory
         own = (socket.gethostname(), os.getpid())
         self.processes: list[tuple[str, int]] = self.comm.allgather(own)
         self._groups: dict[tuple[str, str], tuple[Any, tuple[int, ...]]] = {}
@@ -101,15 +101,44 @@ class World:
         for request, i in zip(sent, others, strict=True):
             self._wait(request, start, [ranks[i]], line)
 
+    def post(self, rank: int, line: str, value: Array) -> None:
+        """Send a value; it is on its way when this returns."""
+        for array, tag in ((_line_of(line), HEADING), (_bytes(value), VALUE)):
+            self._told.append((self.comm.Isend(array, dest=rank, tag=tag), array))
+
+    def is_sending(self) -> bool:
+        """Whether something is still on its way."""
+        self._told = [(request, array) for request, array in self._told if not request.Test()]
+        return bool(self._told)
+
+    def finish_sends(self) -> None:
+        """Wait until everything that was sent has arrived, as long as a rank may be late."""
+        start = time.monotonic()
+        while self.is_sending() and time.monotonic() - start < self.seconds:
+            time.sleep(NAP)
+
+    def take(self, rank: int, line: str, got: Array, what: str) -> None:
+        """Wait for a value of another rank, which must be what is expected."""
+        heard = np.zeros(LINE_BYTES, np.uint8)
+        self._wait(self.comm.Irecv(heard, source=rank, tag=HEADING), time.monotonic(), [rank], what)
+        if not np.array_equal(heard, _line_of(line)):
+            self._fail(f"rank {rank} sent [{_text_of(heard)}], rank {self.rank} expected [{line}]")
+        value = self.comm.Irecv(_bytes(got), source=rank, tag=VALUE)
+        self._wait(value, time.monotonic(), [rank], what)
+
     def finish(self, request: Any, ranks: tuple[int, ...], line: str) -> None:
         """Wait for a transfer among ranks that have met."""
         self._wait(request, time.monotonic(), [r for r in ranks if r != self.rank], line)
 
     def _wait(self, request: Any, start: float, ranks: list[int], line: str) -> None:
         looks = 0
+        has_told = False
         while not request.Test():
             looks += 1
-            os.sched_yield()
+            if looks < SPINS:
+                os.sched_yield()
+            else:
+                time.sleep(NAP)
             if looks % LOOKS:
                 continue
             if self.comm.Iprobe(tag=REASON):
@@ -117,9 +146,36 @@ class World:
             for rank in ranks:
                 if self._is_gone(rank):
                     self._fail(f"rank {rank} ended before [{line}] was done")
-            if time.monotonic() - start > self.seconds:
-                names = ", ".join([str(r) for r in ranks])
-                self._fail(f"rank {names} was not at [{line}] within {self.seconds:g} s")
+            waited = time.monotonic() - start
+            if waited > self.seconds / 2 and not has_told and ranks:
+                has_told = True
+                self._tell_wait(ranks[0])
+            if waited > self.seconds:
+                self._fail_late(ranks, line)
+
+    def _tell_wait(self, rank: int) -> None:
+        """Tell the others that this rank is not the one that is late, but waits for another."""
+        said = np.array([time.time(), rank], np.float64)
+        for other in range(self.size):
+            if other != self.rank:
+                self._told.append((self.comm.Isend(said, dest=other, tag=WAITING), said))
+
+    def _fail_late(self, ranks: list[int], line: str) -> None:
+        """Name the rank that all others wait for, directly or not."""
+        gone = [r for r in range(self.size) if self._is_gone(r)]
+        if gone:
+            self._fail(f"rank {gone[0]} ended before [{line}] was done")
+        waits: dict[int, int] = {}
+        status = self.MPI.Status()
+        while self.comm.Iprobe(tag=WAITING, status=status):
+            heard = np.zeros(2, np.float64)
+            self.comm.Recv(heard, source=status.Get_source(), tag=WAITING)
+            if time.time() - heard[0] < self.seconds:
+                waits[status.Get_source()] = int(heard[1])
+        last = ranks[0]
+        for _ in waits:
+            last = waits.get(last, last)
+        self._fail(f"rank {last} was not at [{line}] within {self.seconds:g} s")
 
     def _is_gone(self, rank: int) -> bool:
         """Whether the process of a rank on this machine has ended."""
@@ -155,38 +211,6 @@ def _line_of(text: str) -> Array:
 
 def _text_of(line: Array) -> str:
     return line.tobytes().rstrip(b"\0").decode(errors="replace")
-
-
-@cache
-def _world(seconds: float) -> World:
-    return World(seconds)
-
-
-def connect(count: int, seconds: float) -> World:
-    """The ranks of this run, which must be as many as a mesh wants."""
-    world = _world(seconds)
-    if world.size != count:
-        raise ConfigError(f"a mesh of {count} ranks in a run of {world.size} processes")
-    for kind, move in _MOVES.items():
-        register_custom_function(kind, partial(_run, world, kind, move), replace=True)
-    return world
-
-
-def _run(
-    world: World,
-    kind: str,
-    move: Callable[..., Any],
-    buffers: Sequence[Buffer],
-    attrs: tuple[object, ...],
-    values: Mapping[str, int],
-) -> None:
-    """One collective of a plan: the result, what is sent, and perhaps the one before."""
-    mesh_name, axis, op, number = attrs
-    group, ranks = world.group(str(mesh_name), str(axis))
-    got, sent = buffers[0].numpy(), buffers[1].numpy()
-    line = f"{kind} {number} over {axis}, {sent.dtype}[{sent.size}], fold {op}"
-    world.meet(group, ranks, line)
-    move(world, group, ranks, line, got, sent, op)
 
 
 def _all_gather(
@@ -244,7 +268,7 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-_MOVES: dict[str, Callable[..., Any]] = {
+MOVES: dict[str, Callable[..., Any]] = {
     ALL_REDUCE: _all_reduce,
     REDUCE_SCATTER: _reduce_scatter,
     ALL_GATHER: _all_gather,

@@ -262,7 +262,10 @@ def largest(size: UOp | int) -> int:
 
 def is_symbolic(shape: tuple[Any, ...]) -> bool:
     """Whether a shape holds a run-time size."""
-    return UOp in map(type, shape)
+    for size in shape:  # noqa: SIM110 - a third of the time of any() over a generator
+        if type(size) is UOp:
+            return True
+    return False
 
 
 def stored_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:

@@ -141,7 +141,7 @@ WHERE: Final = 100  # src: (condition, a, b). arg "rare" in lowered kernels: sel
 FMA: Final = 101  # a*b+c, one rounding
 # -- words of narrow values, in kernels ----------------------------------------------------------
 DOT: Final = 102  # src: (a, b[, c]). a and b are uint32 words of narrow values; arg says of which:
-#   "bf16" and "i16" hold two, "u8s8" and "s8u8" four. The sum of their products, plus c
+#   "bf16" and "i16" hold two, "u8s8", "s8u8", "s8s8" and "u8u8" four. The sum of products, plus c
 # -- instructions that some machines have --------------------------------------------------------
 LDEXP: Final = 105  # src: (x, n), floats alike. x * 2**n for a whole n, rounded once
 EXPONENT: Final = 106  # src: (x). The largest whole n with 2**n <= |x|; -inf for 0, inf for inf

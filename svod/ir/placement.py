@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from svod.base.errors import ConfigError, DeviceError
 
 MESH_PREFIX: Final = "MESH:"
+BUCKET_BYTES: Final = 4 << 20
 Dims = tuple[str | None, ...]
 
 
@@ -55,6 +56,7 @@ class Mesh:
     devices: tuple[str, ...]  # of each rank
     hosted: tuple[int, ...]
     link: Link = field(default=Link(), compare=False)
+    bucket: int = field(default=BUCKET_BYTES, compare=False)  # bytes of folds that go together
 
     @property
     def ranks(self) -> int:
@@ -100,15 +102,10 @@ class Mesh:
         if len(set(used)) != len(used):
             raise ConfigError(f"a mesh axis can split one axis of a tensor, not two: {dims}")
         for axis, (d, n) in enumerate(zip(dims, shape, strict=True)):
-            if d is not None and not can_split(n, self.size(d)):
+            if d is not None and self.size(d) and (type(n) is not int or n < 1):
                 raise ConfigError(
-                    f"axis {axis} of shape {shape} cannot be split into {self.size(d)} equal parts"
+                    f"axis {axis} of shape {shape} cannot be split: its size is not fixed"
                 )
-
-
-def can_split(size: object, parts: int) -> bool:
-    """Whether an axis has a fixed size that so many parts share equally."""
-    return type(size) is int and size > 0 and size % parts == 0
 
 
 _meshes: dict[str, Mesh] = {}  # by device name, for the life of the process

@@ -19,6 +19,10 @@ _tables = nodes._tables
 _lock = held_lock()
 SWEEP_NODES = 8192  # made since the last sweep: some 5 ms of sweeping
 SWEEP_BYTES = 128 << 20  # of buffers that graphs used since the last sweep
+# Fewer bytes are worth a sweep of few nodes: memory that is used again is in the processor's cache
+# and mapped, which saves 0.1 ms per MiB; a node takes 0.6 us.
+RECYCLED_BYTES = 4 << 20
+BYTES_PER_NODE = 16 << 10
 SWEEP_ALL_NODES = 100_000
 _sweep_all_at = SWEEP_ALL_NODES
 _swept_to = 0  # the newest node the last sweep looked at
@@ -55,8 +59,9 @@ def maybe_sweep() -> None:
     Most nodes die young, so usually only those made since the last sweep are looked at; all of
     them when their number has doubled or much memory was used since that happened.
     """
-    young_bytes = _waiting_bytes - _swept_bytes
-    if nodes._next_sn - _swept_to < SWEEP_NODES and young_bytes < SWEEP_BYTES:
+    young_nodes, young_bytes = nodes._next_sn - _swept_to, _waiting_bytes - _swept_bytes
+    worth = max(RECYCLED_BYTES, min(SWEEP_BYTES, young_nodes * BYTES_PER_NODE))
+    if young_nodes < SWEEP_NODES and young_bytes < worth:
         return
     with _lock:
         _sweep_entries(young=True)
@@ -81,15 +86,15 @@ def _sweep_entries(young: bool = False) -> int:
     # Keys in creation order, copied first: other threads may add nodes meanwhile. What is new in
     # a table is at its end.
     sizes = [len(table) for table in _tables]
-    if young:
-        pending = [
-            list(islice(reversed(table), len(table) - old))[::-1]
-            for table, old in zip(_tables, _swept_sizes, strict=True)
-        ]
-    else:
-        pending = [list(table) for table in _tables]
+    pending = {}
+    for number, table in enumerate(_tables):
+        if not young:
+            pending[number] = list(table)
+        elif sizes[number] > _swept_sizes[number]:
+            made = islice(reversed(table), len(table) - _swept_sizes[number])
+            pending[number] = list(made)[::-1]
     order = []
-    for number, keys in enumerate(pending):
+    for number, keys in pending.items():
         table = _tables[number]
         order.extend([(table[key].sn, number) for key in keys])
     order.sort(reverse=True)

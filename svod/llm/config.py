@@ -40,6 +40,14 @@ class DecoderConfig:
     score_cap: float = 0.0
     logit_cap: float = 0.0
     embedding_scale: float = 1.0
+    experts_used: int = 0  # for each token, of those that a layer has
+    norms_experts: bool = True  # whether what the chosen ones give is shared out among them
+    plain_period: int = 0  # every so many layers turn no heads
+
+    def turns(self, layer: int) -> bool:
+        """Whether heads of a layer turn by rotary angles."""
+        is_plain = self.plain_period and (layer + 1) % self.plain_period == 0
+        return self.rotation != "none" and not is_plain
 
     def has_window(self, layer: int) -> bool:
         """Whether a layer sees the last `window` tokens only."""
@@ -51,12 +59,16 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "llama": {"rotation": "pairs"},
     "qwen2": {},
     "qwen3": {},
+    "qwen3moe": {},
+    "smollm3": {"plain_period": 4},
+    "starcoder2": {"norm": "layer", "activation": "gelu", "is_gated": False},
     "phi3": {},
     "gemma2": {"activation": "gelu"},
     "gemma3": {"activation": "gelu"},
     "gpt2": {"norm": "layer", "activation": "gelu", "is_gated": False, "rotation": "none"},
 }
 ARCHITECTURES = tuple(_OPTIONS)
+_WITH_EXPERTS = ("llama", "qwen3moe")
 _SIZE_LIMIT = 1 << 24
 
 
@@ -93,7 +105,7 @@ def config_of_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
             f"the architecture {name!r:.80} is not known: {', '.join(ARCHITECTURES)} are"
         )
     keys = _Keys(metadata, f"{name}.")
-    if metadata.get(f"{name}.expert_count"):
+    if metadata.get(f"{name}.expert_count") and name not in _WITH_EXPERTS:
         raise UnknownArchitecture(f"{name} with experts is not known")
     if metadata.get(f"{name}.rope.scaling.type") not in (None, "none", "linear"):
         raise UnknownArchitecture(
@@ -105,7 +117,8 @@ def config_of_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
     head = keys.size("attention.key_length", width // heads)
     if keys.size("attention.value_length", head) != head:
         raise UnknownArchitecture(f"{name} with values of another size than keys is not known")
-    epsilon = "layer_norm_epsilon" if name == "gpt2" else "layer_norm_rms_epsilon"
+    is_layer_norm = _OPTIONS[name].get("norm") == "layer"
+    epsilon = "layer_norm_epsilon" if is_layer_norm else "layer_norm_rms_epsilon"
     kv_heads = keys.size("attention.head_count_kv", heads)
     values = {
         "architecture": name, "width": width, "layers": layers, "heads": heads,
@@ -118,6 +131,7 @@ def config_of_gguf(metadata: Mapping[str, Any]) -> DecoderConfig:
         "score_cap": keys.number("attn_logit_softcapping", 0.0),
         "logit_cap": keys.number("final_logit_softcapping", 0.0),
         "attention_scale": keys.number("attention.scale", 0.0),
+        "experts_used": int(keys.number("expert_used_count", 0)),
     }  # fmt: skip
     if not values["attention_scale"] and layers == _WIDE_GEMMA.get(name):
         values["attention_scale"] = (width // heads) ** -0.5
@@ -153,7 +167,8 @@ def _config(values: dict[str, Any]) -> DecoderConfig:
 # Names of config.json
 _FOLDER_NAMES = {
     "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3",
-    "gemma2": "gemma2", "gemma3_text": "gemma3", "gpt2": "gpt2",
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "gpt2": "gpt2", "mixtral": "llama",
+    "qwen3_moe": "qwen3moe", "smollm3": "smollm3", "starcoder2": "starcoder2",
 }  # fmt: skip
 _ACTIVATIONS = {
     "silu": "silu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
@@ -183,11 +198,16 @@ def config_of_folder(data: Mapping[str, Any]) -> DecoderConfig:
         "architecture": name, "width": width, "layers": layers, "heads": heads,
         "kv_heads": keys.size("num_key_value_heads", heads), "head_size": head,
         "context": keys.size("max_position_embeddings", 2048), "rotation": "half",
-        "epsilon": keys.number("rms_norm_eps", 1e-6),
+        "epsilon": keys.number("rms_norm_eps", keys.number("norm_epsilon", 1e-6)),
         "activation": _activation(data.get("hidden_activation") or data.get("hidden_act")),
         "score_cap": keys.number("attn_logit_softcapping", 0.0),
         "logit_cap": keys.number("final_logit_softcapping", 0.0),
     }  # fmt: skip
+    if "num_experts_per_tok" in data:
+        values["experts_used"] = keys.size("num_experts_per_tok")
+        values["norms_experts"] = bool(data.get("norm_topk_prob", name == "llama"))
+    if name == "smollm3":
+        values["plain_period"] = _plain_period(data, layers)
     if scale := keys.number("query_pre_attn_scalar", 0.0):
         values["attention_scale"] = scale**-0.5
     kinds = data.get("layer_types") or []
@@ -197,6 +217,15 @@ def config_of_folder(data: Mapping[str, Any]) -> DecoderConfig:
         values["window"] = int(keys.number("sliding_window", 0))
     values.update(_rotation(data, head))
     return _config(values)
+
+
+def _plain_period(data: Mapping[str, Any], layers: int) -> int:
+    """How often a layer turns no heads; a list says it for each layer, with 0 for such."""
+    period = int(_Keys(data).number("no_rope_layer_interval", 4))
+    found = data.get("no_rope_layers")
+    if found and list(found) != [int((n + 1) % period != 0) for n in range(layers)]:
+        raise UnknownArchitecture(f"layers without rotation at {found!r:.60} are not known")
+    return period
 
 
 def _activation(name: Any) -> str:

@@ -1,80 +1,106 @@
-"""Generation: an engine takes token numbers and yields the ones that follow.
+"""Generation: requests share the runs of a handful of plans, token by token.
 
-Two plans do all the work, one for a chunk of the prompt and one for a single token: positions are
-variables, so nothing is compiled after the first tokens. Keys and values of the tokens that a new
-prompt shares with the last one are kept; the rest is written over.
+A step of the engine runs at most one chunk of one prompt and one token of every request that has
+its prompt behind it. Both are plans whose positions, pages and lengths are variables, so nothing
+is compiled after the first tokens, and the rows of a run do not depend on each other: an answer is
+the same whoever else is served. Whoever waits for a token makes the next step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import svod
 from svod.base.locks import reset_lock
+from svod.base.progress import step as report
 from svod.llm.decoder import Decoder
 from svod.llm.errors import RequestError
+from svod.llm.paged import BLOCK, PAGE, PagePool, Rows, blocks_of, pages_of
+from svod.llm.sampling import Constraint, Sampler, Sampling, Step
 from svod.tensor.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 CHUNK = 64
+NGRAM = 3  # tokens that must have been there before, for what followed them to be guessed
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a token is drawn; temperature 0 takes the likeliest."""
+class Request:
+    """A prompt with the tokens that have followed it.
 
-    temperature: float = 0.8
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: dict[int, float] = field(default_factory=dict)
-    seed: int | None = None
+    `take` gets each token as it comes, and says whether it was the last that is wanted; `ended`
+    is called once, whatever the end was.
+    """
 
-    def __post_init__(self) -> None:
-        if not (self.temperature >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p <= 1):
-            raise RequestError(f"sampling cannot be as in {self}")
-        if self.top_k < 0 or not self.repetition_penalty > 0:
-            raise RequestError(f"sampling cannot be as in {self}")
+    def __init__(
+        self,
+        prompt: list[int],
+        sampler: Sampler,
+        limit: int,
+        take: Callable[[Step], bool],
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        self.tokens, self.sampler, self.limit, self.take = prompt, sampler, limit, take
+        self.ended = ended
+        self.prompt_length, self.shared_length = len(prompt), 0
+        self.computed = 0  # tokens whose keys and values are in the cache
+        self.pages: list[int] = []
+        self.name = 0  # of the last full page
+        self.failure: Exception | None = None
+        self.is_done = self.is_cancelled = False
 
+    def cancel(self) -> None:
+        """Nothing more is wanted; the next step gives its pages back."""
+        self.is_cancelled = True
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A token and the logarithm of its probability before sampling cut anything."""
-
-    token: int
-    logprob: float
+    def finish(self) -> None:
+        """Nothing more comes."""
+        if not self.is_done:
+            self.is_done = True
+            if self.ended is not None:
+                self.ended()
 
 
 class Engine:
-    """A decoder with its plans; one step of one request at a time."""
+    """A decoder with its plans and the requests that it serves."""
 
-    def __init__(self, decoder: Decoder, chunk: int = CHUNK) -> None:
-        if decoder.capacity <= chunk:
-            raise RequestError(f"a cache of {decoder.capacity} has no room for chunks of {chunk}")
-        self.decoder, self.chunk = decoder, chunk
+    def __init__(self, decoder: Decoder, chunk: int = CHUNK, guesses: int = 0) -> None:
+        self.decoder = decoder
+        self.chunk = max(PAGE, chunk // PAGE * PAGE)
+        self.guesses = guesses  # tokens that are guessed from what was said before
         self.last_logits: Array = np.zeros(0, np.float32)
-        self._tokens: list[int] = []  # whose keys and values are in the cache
+        self.pool = PagePool(decoder.pages)
+        self.waiting: deque[Request] = deque()
+        self.active: list[Request] = []
         self._lock = reset_lock()
-        self._start = svod.Variable("start", 0, decoder.capacity - chunk)
-        self._single = svod.Variable("place", 0, decoder.capacity - 1)
-        self._last = svod.Variable("last", 0, chunk - 1)
+        self._most = blocks_of(pages_of(decoder.capacity))
+        self._blocks = svod.Variable("blocks", 1, self._most)
+        self._last = svod.Variable("last", 0, self.chunk - 1)
+        self._count = svod.Variable("count", 1, self.chunk)
+        end = decoder.pages * PAGE
+        runs = max(decoder.slots, guesses + 1)
+        self._chunk_places = [
+            svod.Variable(f"page{n}", 0, end - PAGE) for n in range(self.chunk // PAGE)
+        ]
+        self._places = [svod.Variable(f"place{n}", 0, end - 1) for n in range(runs)]
 
         @svod.jit(state=decoder)
-        def many(tokens: Tensor, positions: Tensor, start: Any, last: Any) -> Tensor:
-            return decoder(tokens, positions, start, last)
+        def many(rows: dict[str, Any], last: Any) -> Tensor:
+            x = decoder.hidden(Rows(**rows))
+            return decoder.logits(x[last : last + 1])
 
         @svod.jit(state=decoder)
-        def one(token: Tensor, positions: Tensor, start: Any) -> Tensor:
-            return decoder(token, positions, start, 0)
+        def single(rows: dict[str, Any]) -> Tensor:
+            return decoder(Rows(**rows))
 
-        self._many, self._one = many, one
+        @svod.jit(state=decoder)
+        def pooled(rows: dict[str, Any], count: Any) -> Tensor:
+            return decoder.normed(decoder.hidden(Rows(**rows)))[:count].sum(0)
+
+        self._many, self._single, self._pooled = many, single, pooled
 
     @property
     def context(self) -> int:
@@ -84,23 +110,18 @@ class Engine:
     @property
     def plans(self) -> int:
         """How many plans there are."""
-        return int(self._many.plans + self._one.plans)
+        return int(self._many.plans + self._single.plans + self._pooled.plans)
 
-    def generate(
-        self, prompt: Sequence[int], sampling: Sampling | None = None, limit: int = 1 << 30
-    ) -> Iterator[Step]:
-        """Tokens that follow a prompt, until the limit, the end of the cache, or the caller's."""
-        sampling = sampling or Sampling()
-        tokens = self.checked(prompt)
-        random = np.random.default_rng(sampling.seed)
-        for _ in range(min(limit, self.context - len(tokens))):
-            # Held for a step only: another request may run between two, and costs this one the
-            # keys and values that it writes over.
-            with self._lock:
-                self.last_logits = logits = self._logits(tokens)
-            step = sampled(logits, tokens, sampling, random)
-            tokens.append(step.token)
-            yield step
+    def prepare(self) -> None:
+        """Make the plans now rather than at the first tokens."""
+        with self._lock:
+            report("prompts", 0, 2)
+            self._run_chunk([0], 0, [])
+            report("tokens", 1, 2)
+            self._run_singles([])
+            if self.guesses:
+                self._run_guesses([0], 0, [])
+            report("", 2, 2)
 
     def checked(self, prompt: Sequence[int]) -> list[int]:
         """The prompt as a list, or what is wrong with it."""
@@ -111,79 +132,238 @@ class Engine:
             raise RequestError(f"a prompt of {len(tokens)} tokens in a context of {self.context}")
         return tokens
 
-    def _logits(self, tokens: list[int]) -> Array:
-        """Scores of what follows; only what the cache does not hold is computed."""
-        place = 0
-        for ours, kept in zip(tokens[:-1], self._tokens, strict=False):
-            if ours != kept:
+    def submit(
+        self,
+        prompt: Sequence[int],
+        take: Callable[[Step], bool],
+        sampling: Sampling | None = None,
+        limit: int = 1 << 30,
+        constraint: Constraint | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> Request:
+        """A request that the next steps serve."""
+        tokens = self.checked(prompt)
+        limit = min(limit, self.context - len(tokens))
+        sampler = Sampler(sampling or Sampling(), constraint)
+        request = Request(tokens, sampler, limit, take, ended)
+        self.waiting.append(request)
+        return request
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling | None = None,
+        limit: int = 1 << 30,
+        constraint: Constraint | None = None,
+    ) -> Iterator[Step]:
+        """Tokens that follow a prompt, until the limit, the end of the cache, or the caller's."""
+        steps: deque[Step] = deque()
+
+        def take(step: Step) -> bool:
+            steps.append(step)
+            return False
+
+        request = self.submit(prompt, take, sampling, limit, constraint)
+        try:
+            while True:
+                while steps:
+                    yield steps.popleft()
+                if request.is_done:
+                    break
+                with self._lock:
+                    if not steps and not request.is_done:
+                        self._step()
+            if request.failure is not None:
+                raise request.failure
+        finally:
+            request.cancel()
+
+    def step(self) -> bool:
+        """Advance all requests; says whether there were any."""
+        with self._lock:
+            return self._step()
+
+    def embedding(self, tokens: Sequence[int]) -> Array:
+        """The mean of what the last layer gives for the tokens, of length 1."""
+        tokens = self.checked(tokens)
+        with self._lock:
+            pages: list[int] = []
+            total = np.zeros(self.decoder.config.width, np.float64)
+            try:
+                for place in range(0, len(tokens), self.chunk):
+                    part = tokens[place : place + self.chunk]
+                    while len(pages) < pages_of(place + len(part)):
+                        pages.append(self.pool.take())
+                    rows = self._chunk_rows(part, place, pages)
+                    total += self._pooled(rows, self._count.bind(len(part))).numpy()
+            finally:
+                self.pool.release(pages)
+        return (total / max(float(np.sqrt((total * total).sum())), 1e-30)).astype(np.float32)
+
+    def _step(self) -> bool:
+        for request in [r for r in self.active if r.is_cancelled or r.is_done]:
+            self._end(request)
+        self._admit()
+        if not self.active:
+            return False
+        starting = next((r for r in self.active if r.computed < r.prompt_length), None)
+        running = [r for r in self.active if r.computed >= r.prompt_length]
+        if starting is not None:
+            self._prefill(starting)
+        if len(running) == 1 and self._guess(running[0]):
+            return True
+        if running:
+            logits = self._run_singles(running)
+            for row, request in enumerate(running):
+                self._computed(request, request.computed + 1)
+                self._draw(request, logits[row])
+        return True
+
+    def _admit(self) -> None:
+        while self.waiting and len(self.active) < self.decoder.slots:
+            request = self.waiting.popleft()
+            if request.is_cancelled:
+                request.finish()
+                continue
+            request.pages = self.pool.shared(request.tokens)
+            request.computed = request.shared_length = len(request.pages) * PAGE
+            request.name = self.pool.name_of(request.pages[-1]) if request.pages else 0
+            self.active.append(request)
+
+    def fail(self, error: Exception) -> None:
+        """End all requests with an error."""
+        with self._lock:
+            for request in [*self.active, *self.waiting]:
+                request.failure = error
+                self._end(request)
+            self.waiting.clear()
+
+    def _end(self, request: Request) -> None:
+        if request in self.active:
+            self.active.remove(request)
+            self.pool.release(request.pages)
+            request.pages = []
+        request.finish()
+
+    def _prefill(self, request: Request) -> None:
+        place = request.computed
+        tokens = request.tokens[place : place + self.chunk]
+        self._reserve(request, place + len(tokens))
+        logits = self._run_chunk(tokens, place, request.pages)
+        self._computed(request, place + len(tokens))
+        if request.computed == len(request.tokens):
+            self._draw(request, logits[0])
+
+    def _guess(self, request: Request) -> bool:
+        """Run what followed the same tokens earlier; keep as much as would have been drawn."""
+        left = min(self.guesses, request.limit + request.prompt_length - len(request.tokens) - 1)
+        guessed = guess(request.tokens, left)
+        if not guessed:
+            return False
+        place = request.computed
+        self._reserve(request, place + 1 + len(guessed))
+        logits = self._run_guesses([request.tokens[-1], *guessed], place, request.pages)
+        for row, expected in enumerate([*guessed, None]):
+            self._computed(request, request.computed + 1)
+            self._draw(request, logits[row])
+            if request.is_done or request.tokens[-1] != expected:
                 break
-            place += 1
-        self._tokens = self._tokens[:place]  # valid even where a run is interrupted
-        result: Tensor | None = None
-        while place < len(tokens):
-            left = len(tokens) - place
-            is_chunk = left > 1 and place + self.chunk <= self.context
-            count = min(left, self.chunk) if is_chunk else 1
-            result = self._run(tokens[place : place + count], place, is_chunk)
-            place += count
-        assert result is not None
-        logits = result.numpy()[0]
-        self._tokens = list(tokens)
+        return True
+
+    def _draw(self, request: Request, logits: Array) -> None:
+        """The next token of a request; what goes wrong is this request's alone."""
+        self.last_logits = logits
+        try:
+            step = request.sampler.draw(logits, request.tokens)
+            request.tokens.append(step.token)
+            is_last = request.take(step)
+        except Exception as error:
+            request.failure, is_last = error, True
+        if is_last or len(request.tokens) - request.prompt_length >= request.limit:
+            self._end(request)
+
+    def _reserve(self, request: Request, tokens: int) -> None:
+        while len(request.pages) < pages_of(tokens):
+            request.pages.append(self.pool.take())
+
+    def _computed(self, request: Request, tokens: int) -> None:
+        """Keys and values of so many tokens are there: full pages can be shared."""
+        first, request.computed = request.computed // PAGE, tokens
+        for page in range(first, tokens // PAGE):
+            content = request.tokens[page * PAGE : (page + 1) * PAGE]
+            request.name = self.pool.name(request.name, content, request.pages[page])
+
+    def _table(self, rows: Sequence[Sequence[int]], count: int) -> tuple[Tensor, Any]:
+        table = np.zeros((count, self._most * BLOCK), np.int32)
+        for number, pages in enumerate(rows):
+            table[number, : len(pages)] = pages
+        longest = max([len(pages) for pages in rows] + [1])
+        return Tensor(table), self._blocks.bind(blocks_of(longest))
+
+    def _bound(self, places: Sequence[int]) -> list[Any]:
+        return [v.bind(p) for v, p in zip(self._places, places, strict=False)]
+
+    def _positions(self, place: int, count: int) -> Tensor:
+        positions = np.arange(place, place + count, dtype=np.int32)
+        return Tensor(np.minimum(positions, self.context - 1))  # padding may lie behind the end
+
+    def _chunk_rows(self, tokens: list[int], place: int, pages: list[int]) -> dict[str, Any]:
+        padded = np.zeros(self.chunk, np.int32)
+        padded[: len(tokens)] = tokens
+        first = place // PAGE
+        used = [*pages[first : first + len(self._chunk_places)], *[0] * self.chunk]
+        table, count = self._table([pages], 1)
+        return {
+            "tokens": Tensor(padded), "positions": self._positions(place, self.chunk),
+            "table": table, "blocks": count,
+            "places": [v.bind(used[n] * PAGE) for n, v in enumerate(self._chunk_places)],
+        }  # fmt: skip
+
+    def _run_chunk(self, tokens: list[int], place: int, pages: list[int]) -> Array:
+        rows = self._chunk_rows(tokens, place, pages)
+        logits: Array = self._many(rows, self._last.bind(len(tokens) - 1)).numpy()
         return logits
 
-    def _run(self, tokens: list[int], place: int, is_chunk: bool) -> Tensor:
-        size = self.chunk if is_chunk else 1
-        padded = np.zeros(size, np.int32)
+    def _run_singles(self, requests: Sequence[Request]) -> Array:
+        slots = self.decoder.slots
+        tokens, positions = np.zeros((2, slots), np.int32)
+        places = [0] * slots
+        for row, request in enumerate(requests):
+            place = request.computed
+            self._reserve(request, place + 1)
+            tokens[row], positions[row] = request.tokens[place], place
+            places[row] = request.pages[place // PAGE] * PAGE + place % PAGE
+        table, count = self._table([r.pages for r in requests], slots)
+        rows = {
+            "tokens": Tensor(tokens), "positions": Tensor(positions), "table": table,
+            "blocks": count, "places": self._bound(places),
+        }  # fmt: skip
+        logits: Array = self._single(rows).numpy()
+        return logits
+
+    def _run_guesses(self, tokens: list[int], place: int, pages: list[int]) -> Array:
+        count = self.guesses + 1
+        padded = np.zeros(count, np.int32)
         padded[: len(tokens)] = tokens
-        positions = Tensor(np.arange(place, place + size, dtype=np.int32))
-        if not is_chunk:
-            return self._one(Tensor(padded), positions, self._single.bind(place))
-        start, last = self._start.bind(place), self._last.bind(len(tokens) - 1)
-        return self._many(Tensor(padded), positions, start, last)
+        at = range(place, place + len(tokens))
+        places = [pages[p // PAGE] * PAGE + p % PAGE for p in at] if pages else []
+        places += [0] * (count - len(places))
+        table, longest = self._table([pages], 1)
+        rows = {
+            "tokens": Tensor(padded), "positions": self._positions(place, count),
+            "table": table, "blocks": longest,
+            "places": self._bound(places),
+        }  # fmt: skip
+        logits: Array = self._single(rows).numpy()
+        return logits
 
 
-def sampled(
-    logits: Array, tokens: Sequence[int], sampling: Sampling, random: np.random.Generator
-) -> Step:
-    """A token drawn from logits."""
-    scores = logits.astype(np.float64)
-    if not np.isfinite(scores.max()):
-        raise RequestError("the model gave scores that are no numbers")
-    logprobs = scores - scores.max()
-    logprobs -= np.log(np.exp(logprobs).sum())
-    scores = _penalised(scores, tokens, sampling)
-    if sampling.temperature == 0:
-        token = int(scores.argmax())
-    else:
-        token = int(random.choice(len(scores), p=_shares(scores, sampling)))
-    return Step(token, float(logprobs[token]))
-
-
-def _penalised(scores: Array, tokens: Sequence[int], sampling: Sampling) -> Array:
-    for token, bias in sampling.logit_bias.items():
-        if not 0 <= token < len(scores):
-            raise RequestError(f"a bias of token {token}, which is not in the vocabulary")
-        scores[token] += bias
-    seen, counts = np.unique(np.asarray(tokens, np.int64), return_counts=True)
-    if sampling.repetition_penalty != 1.0:
-        kept = scores[seen]
-        factor = sampling.repetition_penalty
-        scores[seen] = np.where(kept > 0, kept / factor, kept * factor)
-    scores[seen] -= sampling.presence_penalty + sampling.frequency_penalty * counts
-    return scores
-
-
-def _shares(scores: Array, sampling: Sampling) -> Array:
-    """Probabilities after the cuts: top-k, top-p and min-p, in this order."""
-    scores = scores / sampling.temperature
-    shares = np.exp(scores - scores.max())
-    shares /= shares.sum()
-    order = np.argsort(-shares, kind="stable")
-    keep = len(order) if not sampling.top_k else min(sampling.top_k, len(order))
-    if sampling.top_p < 1:
-        before = np.cumsum(shares[order]) - shares[order]
-        keep = min(keep, max(1, int((before < sampling.top_p).sum())))
-    kept = np.zeros_like(shares)
-    kept[order[:keep]] = shares[order[:keep]]
-    kept[kept < sampling.min_p * kept.max()] = 0.0
-    return kept / kept.sum()
+def guess(tokens: Sequence[int], count: int) -> list[int]:
+    """What followed the last tokens when they were there before."""
+    if count < 1 or len(tokens) <= NGRAM:
+        return []
+    last = tokens[-NGRAM:]
+    for place in range(len(tokens) - NGRAM - 1, -1, -1):
+        if tokens[place : place + NGRAM] == last:
+            return list(tokens[place + NGRAM : place + NGRAM + count])
+    return []

@@ -54,14 +54,19 @@ class BlockFormat:
 
     def decoded(self, raw: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The weights of these bytes, as float32 of a shape."""
-        blocks = raw.reshape(-1, self.nbytes)
         if self.elements == 1:
+            blocks = raw.reshape(-1, self.nbytes)
             return _field(blocks, 0, self.fields[0]).float().reshape(shape)
+        return self.decode(self.parts(raw)).reshape(shape)
+
+    def parts(self, raw: Tensor) -> dict[str, Tensor]:
+        """The fields of these bytes, each as (blocks, count)."""
+        blocks = raw.reshape(-1, self.nbytes)
         parts, place = {}, 0
         for field in self.fields:
             parts[field.name] = _field(blocks, place, field)
             place += field.count * field.dtype.itemsize
-        return self.decode(parts).reshape(shape)
+        return parts
 
 
 def _field(blocks: Tensor, place: int, field: Field) -> Tensor:
@@ -140,15 +145,20 @@ def _q2_k(p: dict[str, Tensor]) -> Tensor:
     return scale.unsqueeze(2) * quants - minimum.unsqueeze(2)
 
 
+def signed_scales(packed: Tensor) -> Tensor:
+    """16 scales of 6 bits in 12 bytes, less 32: 4 bits of each in the first 8, 2 in the others."""
+    low, high = _bits(packed[:, :8], 8, 4), _bits(packed[:, 8:], 4, 2)
+    return (low | (high << 4)) - 32
+
+
 def _q3_k(p: dict[str, Tensor]) -> Tensor:
-    low, high = _bits(p["scales"][:, :8], 8, 4), _bits(p["scales"][:, 8:], 4, 2)
-    scale = p["d"].float() * ((low | (high << 4)) - 32).float()
+    scale = p["d"].float() * signed_scales(p["scales"]).float()
     absent = _bits(p["high"], 32, 1) ^ 1
     quants = _bits(p["quants"], 32, 2) - (absent << 2)
     return scale.unsqueeze(2) * _grouped(scale, quants)
 
 
-def _six_bit_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
+def six_bit_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
     """8 scales and 8 minima of 6 bits in 12 bytes: the upper 2 bits of the last four of each are
     above the first four."""
     b = packed.cast(dt.int32)
@@ -159,7 +169,7 @@ def _six_bit_scales(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _k_with_minimum(p: dict[str, Tensor], quants: Tensor) -> Tensor:
-    scale, minimum = _six_bit_scales(p["scales"])
+    scale, minimum = six_bit_scales(p["scales"])
     scale, minimum = p["d"].float() * scale.float(), p["minimum"].float() * minimum.float()
     return scale.unsqueeze(2) * _grouped(scale, quants) - minimum.unsqueeze(2)
 

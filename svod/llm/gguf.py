@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from svod.base.errors import SvodError
-from svod.device.buffer import Buffer, Storage
-from svod.device.disk import map_file
 from svod.dtype import types as dt
-from svod.ir import build as B
 from svod.llm.errors import ModelFileError
+from svod.llm.experts import FloatStack, LaneStack, Stack, stack_of
 from svod.llm.formats import BY_NUMBER, BlockFormat
-from svod.tensor.core.tensor_core import wrap
+from svod.llm.mapping import Mapping
+from svod.llm.weights import WHOLE, FloatMatrix, LaneMatrix, Matrix, Products, matrix_of
 from svod.tensor.tensor import Tensor
 
 MAGIC = b"GGUF"
@@ -56,7 +54,7 @@ class TensorEntry:
     name: str
     format: BlockFormat
     shape: tuple[int, ...]
-    memory: Buffer
+    mapping: Mapping
     start: int
 
     @property
@@ -65,12 +63,41 @@ class TensorEntry:
 
     def raw(self) -> Tensor:
         """The bytes, as a tensor over the mapping."""
-        view = self.memory.view(self.start, self.nbytes, dt.uint8)
-        return wrap(B.new_buffer(self.nbytes, dt.uint8, self.memory.device, view), "CPU")
+        return self.mapping.tensor(self.start, dt.uint8, (self.nbytes,))
 
     def tensor(self) -> Tensor:
         """The weights as float32, decoded when they are used."""
         return self.format.decoded(self.raw(), self.shape)
+
+    def weight(self, products: Products) -> Matrix | Stack | Tensor:
+        """The weights as a model keeps them: matrices, stacks of those of experts, and vectors."""
+        if len(self.shape) == 3:
+            return self.stack(products)
+        return self.matrix(products) if len(self.shape) == 2 else self.tensor()
+
+    def stack(self, products: Products) -> Stack:
+        """The matrices of experts, in as many bytes as the file takes for them."""
+        if self.format.elements == 1:
+            dtype = self.format.fields[0].dtype
+            if dtype not in WHOLE or self.start % dtype.itemsize:
+                return FloatStack(self.tensor())
+            return FloatStack(self.mapping.tensor(self.start, dtype, self.shape))
+        found = stack_of(self.format, self.raw(), self.shape, products)
+        if isinstance(found, LaneStack):
+            self.mapping.forget(self.start, self.nbytes)
+        return found
+
+    def matrix(self, products: Products) -> Matrix:
+        """The weights of a matrix, in as many bytes as the file takes for them."""
+        if self.format.elements == 1:
+            dtype = self.format.fields[0].dtype
+            if dtype not in WHOLE or self.start % dtype.itemsize:
+                return FloatMatrix(self.tensor())
+            return FloatMatrix(self.mapping.tensor(self.start, dtype, self.shape))
+        found = matrix_of(self.format, self.raw(), self.shape, products)
+        if isinstance(found, LaneMatrix):  # its own copy; the file's is not read again
+            self.mapping.forget(self.start, self.nbytes)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +151,15 @@ def _read_one(path: str) -> GGUFFile:
         raise ModelFileError(f"{path} is no file")
     if os.path.getsize(path) < 24:
         raise ModelFileError(f"{path}: too few bytes for a GGUF file")
-    try:
-        mapped = map_file(path)
-    except SvodError as error:
-        raise ModelFileError(f"{path}: {error}") from None
-    raw = mapped.numpy()
-    # The same bytes as memory that kernels read: a file stays one copy, in the page cache.
-    storage = Storage.wrap("CPU", raw.size, raw.ctypes.data, mapped, is_read_only=True)
-    return _Reader(path, raw, Buffer(storage, raw.size, dt.uint8)).read()
+    return _Reader(path, Mapping(path)).read()
 
 
 class _Reader:
     """A place in the bytes of a file, moved on by what is read."""
 
-    def __init__(self, path: str, raw: np.ndarray[Any, Any], memory: Buffer) -> None:
-        self.path, self.memory = path, memory
-        self.data, self.place = memoryview(raw), 0
+    def __init__(self, path: str, mapping: Mapping) -> None:
+        self.path, self.mapping = path, mapping
+        self.data, self.place = memoryview(mapping.raw), 0
 
     def read(self) -> GGUFFile:
         if bytes(self.take(4)) != MAGIC:
@@ -183,7 +203,7 @@ class _Reader:
                 raise self.error(f"{name!r:.80} has the format {number}, which is not known")
             if min(shape) < 1 or prod(shape) > 8 * len(self.data):
                 raise self.error(f"{name!r:.80} has the shape {shape}")
-            entry = TensorEntry(name, kind, shape, self.memory, base + offset)
+            entry = TensorEntry(name, kind, shape, self.mapping, base + offset)
             if offset % alignment or entry.start + entry.nbytes > len(self.data):
                 raise self.error(
                     f"{name!r:.80}: {entry.nbytes} bytes at {entry.start} do not fit in a file of "

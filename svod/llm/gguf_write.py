@@ -1,7 +1,6 @@
 """Writing GGUF files: metadata and tensors, given as arrays or as bytes of a block format.
 
-A file is written beside its name and put there once it is whole. `quantized` has the formats that
-are made here from float weights: those whose quantiser is one rounding per weight.
+A file is written beside its name and put there once it is whole.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 
 from svod.llm.errors import ModelFileError
 from svod.llm.formats import BY_NAME, BlockFormat
+from svod.llm.quantisers import quantized
 from svod.nn.state import replace_file
 
 Array = np.ndarray[Any, Any]
@@ -39,43 +39,6 @@ def write_gguf(
         place += len(bodies[-1])
     head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(metadata)) + keys + b"".join(infos)
     replace_file(path, [head + b"\0" * (-len(head) % ALIGNMENT), *bodies])
-
-
-def quantized(values: Array, kind: str) -> tuple[str, tuple[int, ...], Array]:
-    """Float weights in a format: F32, F16, BF16, Q8_0 or Q4_0."""
-    shape, flat = values.shape, np.ascontiguousarray(values, np.float32)
-    if kind == "F32":
-        return kind, shape, flat.reshape(-1).view(np.uint8)
-    if kind == "F16":
-        return kind, shape, flat.astype(np.float16).reshape(-1).view(np.uint8)
-    if kind == "BF16":
-        from ml_dtypes import bfloat16
-
-        return kind, shape, flat.astype(bfloat16).reshape(-1).view(np.uint8)
-    if kind not in _QUANTIZERS:
-        raise ModelFileError(f"weights are not quantised to {kind!r}: use {sorted(_QUANTIZERS)}")
-    BY_NAME[kind].size(shape)
-    return kind, shape, _QUANTIZERS[kind](flat.reshape(-1, 32)).reshape(-1)
-
-
-def _q8_0(blocks: Array) -> Array:
-    scale = np.abs(blocks).max(1, keepdims=True) / np.float32(127)
-    steps = np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale != 0)
-    quants = np.rint(steps).astype(np.int8)
-    return np.concatenate([scale.astype(np.float16).view(np.uint8), quants.view(np.uint8)], 1)
-
-
-def _q4_0(blocks: Array) -> Array:
-    """The weight that is farthest from zero becomes -8, the end of the longer side."""
-    place = np.abs(blocks).argmax(1)[:, None]
-    scale = np.take_along_axis(blocks, place, 1) / np.float32(-8)
-    steps = np.divide(blocks, scale, out=np.zeros_like(blocks), where=scale != 0)
-    quants = np.clip(np.floor(steps + 8.5), 0, 15).astype(np.uint8)
-    packed = quants[:, :16] | (quants[:, 16:] << 4)
-    return np.concatenate([scale.astype(np.float16).view(np.uint8), packed], 1)
-
-
-_QUANTIZERS = {"Q8_0": _q8_0, "Q4_0": _q4_0}
 
 
 def _tensor(name: str, value: Any) -> tuple[BlockFormat, tuple[int, ...], Array]:

@@ -13,16 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from svod.base.errors import SvodError
+from svod.base.progress import step
 from svod.llm.config import DecoderConfig, config_of_folder, config_of_gguf
-from svod.llm.decoder import Decoder
+from svod.llm.decoder import Decoder, Weight
 from svod.llm.engine import CHUNK, Engine
 from svod.llm.errors import ModelFileError, RequestError
 from svod.llm.gguf import read_gguf
+from svod.llm.mapping import safetensors
 from svod.llm.model import LanguageModel
 from svod.llm.names import named_as_gguf
+from svod.llm.small.place import small_model
 from svod.llm.tokenizer import Tokenizer, read_tokenizer_json, tokenizer_of
-from svod.nn.state import load_file
+from svod.llm.weights import Matrix, Products
 from svod.tensor.tensor import Tensor
 
 DEFAULT_CONTEXT = 4096
@@ -30,27 +32,44 @@ JSON_LIMIT = 1 << 26  # bytes of a config or an index
 _TIED_UNLESS_SAID = ("gemma2", "gemma3", "gpt2")
 
 
-def load(path: str | os.PathLike[str], *, context: int | None = None) -> LanguageModel:
-    """A language model from a GGUF file or a model folder.
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    context: int | None = None,
+    slots: int = 1,
+    guesses: int = 0,
+    products: Products = "integer",
+) -> LanguageModel:
+    """A language model from a GGUF file or a model folder; without a path, the one that ships.
 
     `context` is the most tokens of a prompt and its answer; without it, what the model was made
-    for, or 4096 where that is more.
+    for, or 4096 where that is more. `slots` requests are served at once. With `guesses`, so many
+    tokens are guessed from what was said before, and checked in one run. `products` says how
+    weights of block formats are multiplied: "integer" rounds activations to bytes and multiplies
+    whole numbers, "float" rounds nothing and is slower.
     """
-    where = Path(path)
+    if products not in ("integer", "float"):
+        raise RequestError(f"products are 'integer' or 'float', not {products!r:.40}")
+    where = small_model() if path is None else Path(path)
     if where.is_dir():
-        config, weights, tokenizer, template = _of_folder(where)
+        config, weights, tokenizer, template, read = _of_folder(where, products)
     elif where.is_file():
-        config, weights, tokenizer, template = _of_gguf(where)
+        config, weights, tokenizer, template, read = _of_gguf(where, products)
     else:
         raise ModelFileError(f"{where} is neither a GGUF file nor a folder of a model")
+    for name, count, most in (("slots", slots, 1024), ("guesses", guesses, 63)):
+        least = int(name == "slots")
+        if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= most:
+            raise RequestError(f"{name} is {count!r:.40}, not a number from {least} to {most}")
     capacity = _capacity(config, context)
-    decoder = Decoder(config, weights, capacity)
+    decoder = Decoder(config, weights, capacity, slots)
     if len(tokenizer.tokens) > decoder.vocabulary:
         raise ModelFileError(
             f"{where}: {len(tokenizer.tokens)} tokens, but weights of {decoder.vocabulary}"
         )
-    engine = Engine(decoder, min(CHUNK, capacity - 1))
-    return LanguageModel(where.stem or where.name, config, tokenizer, engine, template)
+    engine = Engine(decoder, min(CHUNK, capacity), guesses)
+    name = where.name if where.is_dir() else where.stem
+    return LanguageModel(name, config, tokenizer, engine, template, read)
 
 
 def _capacity(config: DecoderConfig, context: int | None) -> int:
@@ -65,33 +84,44 @@ def _capacity(config: DecoderConfig, context: int | None) -> int:
     return found
 
 
-Parts = tuple[DecoderConfig, dict[str, Tensor], Tokenizer, str | None]
+Parts = tuple[DecoderConfig, Mapping[str, Weight], Tokenizer, str | None, int]
 
 
-def _of_gguf(path: Path) -> Parts:
+def _of_gguf(path: Path, products: Products) -> Parts:
     file = read_gguf(path)
     config = config_of_gguf(file.metadata)
-    weights = {name: entry.tensor() for name, entry in file.tensors.items()}
+    weights = {name: entry.weight(products) for name, entry in file.tensors.items()}
     template = file.metadata.get("tokenizer.chat_template")
     if template is not None and not isinstance(template, str):
         raise ModelFileError(f"{path}: the chat template is no text")
-    return config, weights, tokenizer_of(file.metadata), template
+    read = _read_by_a_token({name: entry.nbytes for name, entry in file.tensors.items()})
+    return config, weights, tokenizer_of(file.metadata), template, read
 
 
-def _of_folder(folder: Path) -> Parts:
+def _read_by_a_token(sizes: Mapping[str, int]) -> int:
+    """Bytes of the weights that a token reads: of a table of rows that is no product, one row."""
+    tables = ["position_embd.weight"]
+    if "output.weight" in sizes:
+        tables.append("token_embd.weight")
+    return sum(size for name, size in sizes.items() if name not in tables)
+
+
+def _of_folder(folder: Path, products: Products) -> Parts:
     data = read_json(folder / "config.json")
     try:
         config = config_of_folder(data)
     except (TypeError, AttributeError) as error:
         raise ModelFileError(f"{folder / 'config.json'}: {error!r:.120}") from None
     is_tied = data.get("tie_word_embeddings", config.architecture in _TIED_UNLESS_SAID)
-    weights = named_as_gguf(_state(folder, config), config, bool(is_tied))
+    weights = named_as_gguf(_state(folder, config, products), config, bool(is_tied))
     about = _optional_json(folder / "tokenizer_config.json")
     tokenizer = read_tokenizer_json(folder / "tokenizer.json", about)
-    return config, weights, _with_ends(tokenizer, folder, data), _template(folder, about)
+    read = _read_by_a_token({name: value.nbytes for name, value in weights.items()})
+    tokenizer = _with_ends(tokenizer, folder, data)
+    return config, weights, tokenizer, _template(folder, about), read
 
 
-def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:
+def _state(folder: Path, config: DecoderConfig, products: Products) -> dict[str, Tensor | Matrix]:
     """The weights of the one file or of all shards."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
@@ -101,14 +131,12 @@ def _state(folder: Path, config: DecoderConfig) -> dict[str, Tensor]:
         names = sorted(set(shards.values()))
     else:
         names = ["model.safetensors"]
-    state: dict[str, Tensor] = {}
-    for name in names:
+    state: dict[str, Tensor | Matrix] = {}
+    for number, name in enumerate(names, 1):
+        step(f"weights {name:.40}", number, len(names))
         if Path(name).name != name or not (folder / name).is_file():
             raise ModelFileError(f"{folder} has no file {name!r:.80}")
-        try:
-            part = load_file(folder / name)
-        except SvodError as error:
-            raise ModelFileError(str(error)) from None
+        part = safetensors(folder / name, products)
         if twice := state.keys() & part.keys():
             raise ModelFileError(f"{folder / name}: {min(twice)!r:.80} is in another file too")
         state |= part

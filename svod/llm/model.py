@@ -6,16 +6,23 @@ tokens: what may be the beginning of one waits until it is known not to be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
+import numpy as np
+
 from svod.llm.config import DecoderConfig
-from svod.llm.engine import Engine, Sampling
+from svod.llm.engine import Engine, Request
 from svod.llm.errors import RequestError
+from svod.llm.grammar.forms import Form, FormConstraint, Vocabulary
+from svod.llm.sampling import Sampling, Step
 from svod.llm.template import ChatTemplate
 from svod.llm.tokenizer import Stream, Tokenizer
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class Piece:
     token: int
     logprob: float
     finish: str | None = None
+    likeliest: tuple[tuple[int, float], ...] = ()
 
 
 class LanguageModel:
@@ -33,15 +41,22 @@ class LanguageModel:
 
     def __init__(
         self, name: str, config: DecoderConfig, tokenizer: Tokenizer, engine: Engine,
-        template: str | None,
+        template: str | None, weight_bytes: int = 0,
     ) -> None:  # fmt: skip
         self.name, self.config, self.tokenizer, self.engine = name, config, tokenizer, engine
         self.template = template
+        self.weight_bytes = weight_bytes  # that a token reads, as the file keeps them
 
     @property
     def context(self) -> int:
         """The most tokens of a prompt and its answer."""
         return self.engine.context
+
+    @property
+    def parameters(self) -> int:
+        """How many weights there are."""
+        decoder = self.engine.decoder
+        return sum(prod(decoder.shape(name)) for name in decoder.names)
 
     def generate(
         self,
@@ -50,10 +65,11 @@ class LanguageModel:
         sampling: Sampling | None = None,
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
+        form: Form | None = None,
     ) -> Iterator[str]:
-        """The text that follows a prompt, as it comes."""
+        """The text that follows a prompt, as it comes; `form` says what it may look like."""
         tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        return _texts(self.pieces(tokens, sampling, max_tokens, stop))
+        return _texts(self.pieces(tokens, sampling, max_tokens, stop, form))
 
     def chat(
         self,
@@ -62,17 +78,23 @@ class LanguageModel:
         sampling: Sampling | None = None,
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
+        form: Form | None = None,
         **options: Any,
     ) -> Iterator[str]:
         """The answer to messages (`{"role": "user", "content": "..."}`), as it comes; other
         options are names that the chat template may use."""
         tokens = self.chat_tokens(messages, **options)
-        return _texts(self.pieces(tokens, sampling, max_tokens, stop))
+        return _texts(self.pieces(tokens, sampling, max_tokens, stop, form))
 
     def chat_tokens(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> list[int]:
         """The prompt that the chat template makes of messages."""
         text, mark = self._template.rendered(messages, options)
         return self.tokenizer.encode(text, control=True, mark=mark)
+
+    def embedding(self, text: str | Sequence[int]) -> Array:
+        """A text as a vector of length 1: the mean over its tokens in the last layer."""
+        tokens = self.tokenizer.encode(text) if isinstance(text, str) else list(text)
+        return self.engine.embedding(tokens)
 
     @cached_property
     def _template(self) -> ChatTemplate:
@@ -80,38 +102,93 @@ class LanguageModel:
             raise RequestError(f"{self.name} has no chat template: use generate()")
         return ChatTemplate(self.template, self.tokenizer)
 
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The bytes of all tokens."""
+        return Vocabulary.of(self.tokenizer)
+
     def pieces(
         self,
         tokens: Sequence[int],
         sampling: Sampling | None = None,
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
+        form: Form | None = None,
     ) -> Iterator[Piece]:
         """What follows tokens, with its numbers; the arguments are checked at once."""
         tokens = self.engine.checked(tokens)
+        reader = Reader(self.tokenizer, self._limit(tokens, max_tokens), stop)
+        constraint = self._constraint(form)
+        return self._pieces(tokens, sampling or Sampling(), reader, constraint)
+
+    def submit(
+        self,
+        tokens: Sequence[int],
+        give: Callable[[Piece], None],
+        sampling: Sampling | None = None,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        form: Form | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> Request:
+        """The same for whoever runs the engine's steps: `give` gets each piece as it comes."""
+        tokens = self.engine.checked(tokens)
+        reader = Reader(self.tokenizer, self._limit(tokens, max_tokens), stop)
+
+        def take(step: Step) -> bool:
+            piece = reader.add(step)
+            give(piece)
+            return piece.finish is not None
+
+        constraint = self._constraint(form)
+        return self.engine.submit(tokens, take, sampling, reader.limit, constraint, ended)
+
+    def _limit(self, tokens: list[int], max_tokens: int | None) -> int:
         limit = self.context - len(tokens)
         if max_tokens is not None:
             if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
                 raise RequestError(f"max_tokens is {max_tokens!r:.40}, not a positive number")
             limit = min(limit, max_tokens)
-        return self._pieces(tokens, sampling or Sampling(), limit, Stops(stop))
+        return limit
+
+    def _constraint(self, form: Form | None) -> FormConstraint | None:
+        return None if form is None else form.constraint(self.vocabulary)
 
     def _pieces(
-        self, tokens: list[int], sampling: Sampling, limit: int, stops: Stops
+        self,
+        tokens: list[int],
+        sampling: Sampling,
+        reader: Reader,
+        constraint: FormConstraint | None,
     ) -> Iterator[Piece]:
-        stream = Stream(self.tokenizer)
-        for count, step in enumerate(self.engine.generate(tokens, sampling, limit), 1):
-            if step.token in self.tokenizer.ends:
-                yield Piece(stops.finish(stream.finish()), step.token, step.logprob, "stop")
+        for step in self.engine.generate(tokens, sampling, reader.limit, constraint):
+            piece = reader.add(step)
+            yield piece
+            if piece.finish is not None:
                 return
+
+
+class Reader:
+    """Tokens of one answer to pieces of text."""
+
+    def __init__(self, tokenizer: Tokenizer, limit: int, stop: str | Sequence[str]) -> None:
+        self.tokenizer, self.limit, self.stops = tokenizer, limit, Stops(stop)
+        self._stream, self._count = Stream(tokenizer), 0
+
+    def add(self, step: Step) -> Piece:
+        """What a token adds."""
+        self._count += 1
+        finish = None
+        if step.token in self.tokenizer.ends:
+            text, finish = self.stops.finish(self._stream.finish()), "stop"
+        else:
             is_known = step.token < len(self.tokenizer.tokens)  # weights may have spare rows
-            text = stops.add(stream.add(step.token) if is_known else "")
-            finish = "stop" if stops.is_met else "length" if count == limit else None
-            if finish == "length":
-                text += stops.finish(stream.finish())
-            yield Piece(text, step.token, step.logprob, finish)
-            if finish is not None:
-                return
+            text = self.stops.add(self._stream.add(step.token) if is_known else "")
+            if self.stops.is_met:
+                finish = "stop"
+            elif self._count >= self.limit:
+                text, finish = text + self.stops.finish(self._stream.finish()), "length"
+        return Piece(text, step.token, step.logprob, finish, step.likeliest)
 
 
 class Stops:

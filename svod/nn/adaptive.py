@@ -17,6 +17,7 @@ from svod.nn.optimizer import (
     State,
     check_betas,
     corrections,
+    decay,
     kept,
     power,
     put,
@@ -52,7 +53,7 @@ class Adadelta(Optimizer):
         rho, eps = group["rho"], group["eps"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        square = running_square(state, "square_avg", p, g, rho)
+        square = running_square(state, "square_avg", p, g, rho, 1 - rho)
         moved = kept(state, "acc_delta", p)
         step = (moved + eps).sqrt() / (square + eps).sqrt() * g
         put(state, "acc_delta", moved * rho + step * step * (1 - rho))
@@ -80,13 +81,13 @@ class Adamax(Optimizer):
         check_betas(group["betas"])
 
     def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
-        return {"rate": scalars["lr"] / (1 - power(scalars, "beta1_power", group["betas"][0]))}
+        return {"rate": scalars["lr"] / (1 - power(group, scalars, "beta1", steps(scalars)))}
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
-        first, second = group["betas"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        mean = running_mean(state, "exp_avg", p, g, first)
+        mean = running_mean(state, "exp_avg", p, g, decay(group, at, "beta1")[1])
+        second = decay(group, at, "beta2")[0]
         top = kept(state, "exp_inf", p)
         top = put(state, "exp_inf", (top * second).maximum(g.abs() + group["eps"]))
         return p - at["rate"] * (mean / top)
@@ -105,10 +106,11 @@ class _Moments(Optimizer):
             return p * at["keep"], g
         return p, g + p * group["weight_decay"]
 
-    def _moments(self, p: Tensor, g: Tensor, state: State, group: Group) -> tuple[Tensor, Tensor]:
-        first, second = group["betas"]
-        mean = running_mean(state, "exp_avg", p, g, first)
-        square = running_square(state, "exp_avg_sq", p, g, second)
+    def _moments(
+        self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers
+    ) -> tuple[Tensor, Tensor]:
+        mean = running_mean(state, "exp_avg", p, g, decay(group, at, "beta1")[1])
+        square = running_square(state, "exp_avg_sq", p, g, *decay(group, at, "beta2"))
         return mean, square
 
 
@@ -133,7 +135,7 @@ class NAdam(_Moments):
         })  # fmt: skip
 
     def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
-        lr, (first, second) = scalars["lr"], group["betas"]
+        lr, first = scalars["lr"], scalars.get("beta1", group["betas"][0])
         step = steps(scalars)
         # the momentum of this step and of the next: 0.96 ** t as exp2
         rate = group["momentum_decay"] * float(np.log2(0.96))
@@ -145,13 +147,13 @@ class NAdam(_Moments):
         return {
             "now": lr * (1 - now) / (1 - product),
             "later": lr * later / (1 - product * later),
-            "second": 1 - power(scalars, "beta2_power", second),
+            "second": 1 - power(group, scalars, "beta2", step),
             "keep": 1 - lr * group["weight_decay"],
         }
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         p, g = self._decayed(p, g, group, at)
-        mean, square = self._moments(p, g, state, group)
+        mean, square = self._moments(p, g, state, group, at)
         size = (square / at["second"]).sqrt() + group["eps"]
         return p - at["now"] * (g / size) - at["later"] * (mean / size)
 
@@ -175,10 +177,11 @@ class RAdam(_Moments):
         })  # fmt: skip
 
     def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
-        lr, second = scalars["lr"], group["betas"][1]
-        left, right = corrections(scalars, group["betas"])
+        lr, second = scalars["lr"], scalars.get("beta2", group["betas"][1])
+        step = steps(scalars)
+        left, right = corrections(group, scalars, step)
         limit = 2 / (1 - second) - 1
-        length = limit - 2 * steps(scalars) * (1 - right) / right
+        length = limit - 2 * step * (1 - right) / right
         is_trusted = length > 5
         safe = select(is_trusted, length, 6.0)
         ratio = (safe - 4) * (safe - 2) * limit / ((limit - 4) * (limit - 2) * safe)
@@ -190,7 +193,7 @@ class RAdam(_Moments):
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
         p, g = self._decayed(p, g, group, at)
-        mean, square = self._moments(p, g, state, group)
+        mean, square = self._moments(p, g, state, group, at)
         scaled = at["adaptive"] / (square.sqrt() + group["eps"])
         return p - at["rate"] * mean * select(at["adaptive"] > 0, scaled, 1.0)
 

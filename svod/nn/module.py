@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from svod.base.above import above
 from svod.base.errors import DTypeError, ShapeError, SvodError
 from svod.dtype.convert import dtype_of
 from svod.nn.backward_hooks import Passage
@@ -505,6 +506,18 @@ class Module:
     def extra_repr(self) -> str:
         """What to show of this module beside its parts."""
         return ""
+
+    def view(
+        self, *inputs: Any, title: str | None = None, runs: int = 3, browser: bool = True
+    ) -> Any:
+        """Serve a page about the plan of a call with these inputs, and open it in the browser.
+
+        The server ends with the process, or with ``close()`` of what is returned.
+
+            model.view(svod.zeros(1, 3, 224, 224))
+        """
+        title = title or type(self).__name__
+        return above("viz").view_result(self(*inputs), title=title, runs=runs, browser=browser)
 
     def __repr__(self) -> str:
         parts = [f"({k}): {m!r}".replace("\n", "\n  ") for k, m in self.named_children()]

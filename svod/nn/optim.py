@@ -10,6 +10,7 @@ from svod.base.errors import ConfigError, ShapeError
 from svod.ir import build as B
 from svod.nn import schedules as lr_scheduler
 from svod.nn.adaptive import ASGD, Adadelta, Adafactor, Adamax, NAdam, RAdam, Rprop
+from svod.nn.lbfgs import LBFGS
 from svod.nn.optimizer import (
     Group,
     Numbers,
@@ -17,6 +18,7 @@ from svod.nn.optimizer import (
     State,
     check_betas,
     corrections,
+    decay,
     kept,
     put,
     running_mean,
@@ -53,10 +55,11 @@ class SGD(Optimizer):
             raise ConfigError("nesterov needs momentum and no dampening")
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
-        momentum, dampening = group["momentum"], group["dampening"]
+        dampening = group["dampening"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        if momentum:
+        if group["momentum"]:
+            momentum, _ = decay(group, at, "momentum")
             is_first = "momentum_buffer" not in state
             buffer = kept(state, "momentum_buffer", p)
             fresh = g if is_first or not dampening else g * (1 - dampening)
@@ -90,20 +93,19 @@ class Adam(Optimizer):
 
     def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
         lr = scalars["lr"]
-        first, second = corrections(scalars, group["betas"])
+        first, second = corrections(group, scalars, steps(scalars))
         found = {"rate": lr / first, "root": second.sqrt()}
         if self.is_decoupled:
             found["keep"] = 1 - lr * group["weight_decay"]
         return found
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
-        first, second = group["betas"]
         if self.is_decoupled:
             p = p * at["keep"]
         elif group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        mean = running_mean(state, "exp_avg", p, g, first)
-        square = running_square(state, "exp_avg_sq", p, g, second)
+        mean = running_mean(state, "exp_avg", p, g, decay(group, at, "beta1")[1])
+        square = running_square(state, "exp_avg_sq", p, g, *decay(group, at, "beta2"))
         if group["amsgrad"]:
             top = kept(state, "max_exp_avg_sq", p)
             square = put(state, "max_exp_avg_sq", top.maximum(square))
@@ -151,7 +153,7 @@ class RMSprop(Optimizer):
         alpha = group["alpha"]
         if group["weight_decay"]:
             g = g + p * group["weight_decay"]
-        square = running_square(state, "square_avg", p, g, alpha)
+        square = running_square(state, "square_avg", p, g, alpha, 1 - alpha)
         if group["centered"]:
             mean = kept(state, "grad_avg", p)
             mean = put(state, "grad_avg", mean + (g - mean) * (1 - alpha))
@@ -159,7 +161,7 @@ class RMSprop(Optimizer):
         step = g / (square.sqrt() + group["eps"])
         if group["momentum"]:
             buffer = kept(state, "momentum_buffer", p)
-            step = put(state, "momentum_buffer", buffer * group["momentum"] + step)
+            step = put(state, "momentum_buffer", buffer * decay(group, at, "momentum")[0] + step)
         return p - at["lr"] * step
 
 
@@ -221,10 +223,11 @@ class Lion(Optimizer):
         return {"lr": lr, "keep": 1 - lr * group["weight_decay"]}
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
-        first, second = group["betas"]
+        first, first_rest = decay(group, at, "beta1")
+        second, second_rest = decay(group, at, "beta2")
         mean = kept(state, "exp_avg", p)
-        step = (mean * first + g * (1 - first)).sign()
-        put(state, "exp_avg", mean * second + g * (1 - second))
+        step = (mean * first + g * first_rest).sign()
+        put(state, "exp_avg", mean * second + g * second_rest)
         if group["weight_decay"]:
             p = p * at["keep"]
         return p - at["lr"] * step
@@ -251,13 +254,12 @@ class LAMB(Optimizer):
         check_betas(group["betas"])
 
     def _numbers(self, scalars: Numbers, group: Group) -> Numbers:
-        first, second = corrections(scalars, group["betas"])
+        first, second = corrections(group, scalars, steps(scalars))
         return {"lr": scalars["lr"], "first": first, "root": second.sqrt()}
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
-        first, second = group["betas"]
-        mean = running_mean(state, "exp_avg", p, g, first)
-        square = running_square(state, "exp_avg_sq", p, g, second)
+        mean = running_mean(state, "exp_avg", p, g, decay(group, at, "beta1")[1])
+        square = running_square(state, "exp_avg_sq", p, g, *decay(group, at, "beta2"))
         step = mean / at["first"] / (square.sqrt() / at["root"] + group["eps"])
         if group["weight_decay"]:
             step = step + p * group["weight_decay"]
@@ -299,9 +301,9 @@ class Muon(Optimizer):
         return {"lr": lr, "keep": 1 - lr * group["weight_decay"]}
 
     def _update(self, p: Tensor, g: Tensor, state: State, group: Group, at: Numbers) -> Tensor:
-        momentum = group["momentum"]
+        momentum, rest = decay(group, at, "momentum")
         buffer = kept(state, "momentum_buffer", p)
-        buffer = put(state, "momentum_buffer", buffer + (g - buffer) * (1 - momentum))
+        buffer = put(state, "momentum_buffer", buffer + (g - buffer) * rest)
         step = g + (buffer - g) * momentum if group["nesterov"] else buffer
         step = orthogonalized(step, group["ns_coefficients"], group["ns_steps"], group["eps"])
         rows, columns = p.shape
@@ -363,7 +365,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 guard(globals())
 __all__ = [
-    "ASGD", "LAMB", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion",
-    "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
+    "ASGD", "LAMB", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax",
+    "Lion", "Muon", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop",
     "clip_grad_norm_", "clip_grad_value_", "lr_scheduler", *_schedules,
 ]  # fmt: skip

@@ -3,7 +3,8 @@
 ``step`` builds the updates of all parameters as one graph and realises it once, together with
 everything that still has to read the old values: the loss, the gradients, running statistics.
 Updates are assignments, so parameters and state keep their memory. Learning rates and powers of
-betas are data, not constants: changing them compiles nothing.
+betas are data, not constants: changing them compiles nothing. A momentum, or betas, that a schedule
+changes become data at the first change.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from svod.dtype import types as dt
 from svod.dtype.types import DType
 from svod.ir import build as B
 from svod.ir import ops as O
+from svod.ir.placement import is_mesh, mesh_of
 from svod.tensor.core import history, tracing
 from svod.tensor.core.public_functions import guard_class
 from svod.tensor.core.recorded_settings import Table, is_plain
@@ -27,15 +29,50 @@ from svod.tensor.tensor import Tensor
 from svod.tensor.views.aliases import give
 from svod.tensor.views.pending_writes import waiting
 
-State = dict[str, Tensor]
+
+class State(dict[str, Tensor]):
+    """The state of one parameter, and where it is kept."""
+
+    __slots__ = ("beside", "place")
+
+    def __init__(
+        self, tensors: Any, beside: Tensor, place: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        super().__init__(tensors)
+        self.beside = beside  # the parameter
+        self.place = place  # None: as the parameter is
+
+
 Numbers = dict[str, Tensor]
 
 
 class Group(Table):
-    """Parameters and their options. Plans read learning rates as data, all else is recorded."""
+    """Parameters and their options.
 
-    __slots__ = ()
+    Plans read learning rates as data, and the momentum or the betas once they have changed; all
+    else is recorded.
+    """
+
+    __slots__ = ("varying",)
     free = frozenset(("lr", "initial_lr", "params"))
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        super().__init__(options)
+        self.varying: set[str] = set()  # of the momentum and the betas, what has changed
+
+    def is_data(self, key: Any, value: Any) -> bool:
+        if key not in ("momentum", "betas") or key not in self or self[key] == value:
+            return super().is_data(key, value)
+        is_known = key in self.varying
+        self.varying.add(key)
+        return is_known and bool(value) == bool(self[key])  # without momentum is another step
+
+    def decays(self) -> dict[str, float]:
+        """The values of what varies, each beta by itself."""
+        found = {"momentum": self["momentum"]} if "momentum" in self.varying else {}
+        if "betas" in self.varying:
+            found |= {f"beta{number}": beta for number, beta in enumerate(self["betas"], 1)}
+        return found
 
 
 _NEVER_NEGATIVE = frozenset((
@@ -55,6 +92,7 @@ class Optimizer:
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self.defaults = defaults
         self.param_groups: list[Group] = []
+        self.place_state: Callable[[Tensor], Tensor] | None = None  # where state is put when made
         self.state: dict[int, State] = {}  # by the position of the parameter over all groups
         self._scalars: list[dict[str, Tensor]] = []  # per group: numbers kept as data
         given = list(params)
@@ -123,7 +161,7 @@ class Optimizer:
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
         """Assignments that could not be made do not wait to be made later."""
-        state = {i: dict(s) for i, s in self.state.items()}
+        state = {i: State(s, s.beside, s.place) for i, s in self.state.items()}
         scalars = [dict(s) for s in self._scalars]
         tensors = [p for group in self.param_groups for p in group["params"]]
         for known in (*state.values(), *scalars):
@@ -145,13 +183,18 @@ class Optimizer:
             trained = []
             for p in group["params"]:
                 if p.grad is not None:
-                    trained.append((p, self.state.setdefault(position, {})))
+                    trained.append(
+                        (p, self.state.setdefault(position, State((), p, self.place_state)))
+                    )
                 position += 1
             if not trained:
                 continue
             _follow(group["params"][0], scalars)
-            _scalar(scalars, "lr", group["lr"], group["params"][0].device)
+            for name, value in {"lr": group["lr"], **group.decays()}.items():
+                _scalar(scalars, name, value, group["params"][0].device)
             shared = self._numbers(scalars, group)
+            for name in group.decays():
+                shared |= {name: scalars[name], f"{name} rest": 1 - scalars[name]}
             at = {kind: _rounded(shared, *kind) for kind in {_number_kind(p) for p, _ in trained}}
             for p, state in trained:
                 _follow(p, state)
@@ -172,21 +215,27 @@ class Optimizer:
             g = -g
         return self._update(p.detach(), g, state, group, at).cast(p.dtype).detach()
 
+    def groups_with_numbers(self) -> list[tuple[Group, Numbers]]:
+        """Each group with what its parameters share, which is kept as data."""
+        return list(zip(self.param_groups, self._scalars, strict=True))
+
     def refresh(self) -> None:
-        """Write learning rates that were changed into their data, where a plan reads them."""
+        """Write numbers that were changed into their data, where a plan reads them."""
         for group, scalars in zip(self.param_groups, self._scalars, strict=True):
-            if "lr" in scalars:
-                _scalar(scalars, "lr", group["lr"], scalars["lr"].device)
+            for name, value in {"lr": group["lr"], **group.decays()}.items():
+                if name in scalars:
+                    _scalar(scalars, name, value, scalars["lr"].device)
 
     # -- what recorded functions depend on -----------------------------------------------------
 
     def _plan_flags(self) -> dict[str, Any]:
-        """The options but learning rates, and which parameters are trained."""
+        """The options that are no data, and which parameters are trained."""
         found: dict[str, Any] = {}
         for number, group in enumerate(self.param_groups):
             trained = tuple([history.is_leaf(p) for p in group["params"]])
             found[f"{number} trained"] = trained
             options = {k: v for k, v in group.items() if k not in Group.free and is_plain(v)}
+            options |= {k: bool(group[k]) for k in group.varying}
             found.update({f"{number} {k}": v for k, v in options.items()})
         return found
 
@@ -211,7 +260,7 @@ class Optimizer:
             plain = {k: v for k, v in group.items() if k != "params"}
             numbers = list(range(position, position + len(group["params"])))
             position += len(numbers)
-            shared = {k: t.numpy() for k, t in scalars.items() if k != "lr"}
+            shared = {k: t.numpy() for k, t in scalars.items() if k not in _OPTIONS}
             groups.append({**plain, "params": numbers, "scalars": shared})
         state = {i: {k: t.numpy() for k, t in s.items()} for i, s in self.state.items()}
         return {"state": state, "param_groups": groups}
@@ -242,8 +291,8 @@ class Optimizer:
         self.state = {}
         for i, entry in entries.items():
             own_state = {k: v for k, v in entry.items() if k not in _COUNTS}
-            device = tensors[i].device
-            self.state[i] = {k: Tensor(v, device=device) for k, v in own_state.items()}
+            placed = {k: put_beside(tensors[i], v, self.place_state) for k, v in own_state.items()}
+            self.state[i] = State(placed, tensors[i], self.place_state)
 
     def _counted(self, group: Group, entries: Sequence[dict[str, Any]]) -> dict[str, float]:
         """What the parameters of a group share, from the counts torch keeps for each of them."""
@@ -261,11 +310,10 @@ class Optimizer:
         if step is None:
             return found
         found["steps"] = step + self.first_step
-        for number, beta in enumerate(group.get("betas", ()), 1):
-            found[f"beta{number}_power"] = beta**step
         return found
 
 
+_OPTIONS = ("lr", "momentum", "beta1", "beta2")  # kept as data beside the group
 _COUNTS = ("step", "mu_product", "eta", "mu")  # of torch, for each parameter
 
 
@@ -329,7 +377,29 @@ def kept(state: State, name: str, like: Tensor, value: float = 0.0) -> Tensor:
         from svod.dtype.convert import to_numpy
 
         start = np.full(like.shape, value, to_numpy(like.dtype))
-        found = state[name] = Tensor(start, device=like.device)
+        found = state[name] = put_beside(state.beside, start, state.place)
+    return found
+
+
+_SHOWING = O.VIEWS | {O.BITCAST, O.ASSIGN, O.AFTER}
+
+
+def put_beside(p: Tensor, value: Any, place: Callable[[Tensor], Tensor] | None) -> Tensor:
+    """An array as a tensor where a parameter is; over a mesh it is split as the parameter is."""
+    if not is_mesh(p.device):
+        return Tensor(value, device=p.device)
+    found = Tensor(value)
+    if place is not None:
+        found = place(found)
+    else:
+        memory = p.uop
+        while memory.op in _SHOWING:
+            memory = memory.src[0]
+        placed = memory.arg.placed if memory.op == O.BUFFER else None
+        is_alike = placed is not None and placed.shape == found.shape
+        found = found.shard(mesh_of(p.device), placed.dims if is_alike else ())
+    with history.paused():
+        realize([found])
     return found
 
 
@@ -339,17 +409,26 @@ def put(state: State, name: str, value: Tensor) -> Tensor:
     return found.assign(value.cast(found.dtype))
 
 
-def power(scalars: Numbers, name: str, beta: float) -> Tensor:
-    """The running power of a beta, multiplied once more; the first is the beta itself."""
-    if name not in scalars:
-        scalars[name] = Tensor(np.ones((1,), np.float64), device=scalars["lr"].device)
-    return scalars[name].assign(scalars[name] * beta)
+def decay(group: Group, at: Numbers, name: str) -> tuple[Any, Any]:
+    """The momentum or a beta, and what it leaves of 1: numbers, or data where it varies."""
+    if name in at:
+        return at[name], at[f"{name} rest"]
+    value = group["momentum"] if name == "momentum" else group["betas"][int(name[4:]) - 1]
+    return value, 1 - value
 
 
-def corrections(scalars: Numbers, betas: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def power(group: Group, scalars: Numbers, name: str, step: Tensor) -> Tensor:
+    """A beta to the number of steps: the beta of now, also where a schedule changes it."""
+    if name in scalars:
+        return (step * scalars[name].log2()).exp2()
+    beta = group["betas"][int(name[4:]) - 1]
+    return (step * float(np.log2(beta))).exp2() if beta else step * 0
+
+
+def corrections(group: Group, scalars: Numbers, step: Tensor) -> tuple[Tensor, Tensor]:
     """What running means that start from zero lack in this step, for both betas."""
-    first, second = betas
-    return 1 - power(scalars, "beta1_power", first), 1 - power(scalars, "beta2_power", second)
+    first, second = (power(group, scalars, name, step) for name in ("beta1", "beta2"))
+    return 1 - first, 1 - second
 
 
 def check_betas(betas: Sequence[float]) -> None:
@@ -364,15 +443,15 @@ def steps(scalars: Numbers, start: float = 0.0) -> Tensor:
     return scalars["steps"].assign(scalars["steps"] + 1)
 
 
-def running_mean(state: State, name: str, p: Tensor, g: Tensor, beta: float) -> Tensor:
-    """The mean of gradients so far, older ones counting less."""
+def running_mean(state: State, name: str, p: Tensor, g: Tensor, rest: Any) -> Tensor:
+    """The mean of gradients so far, older ones counting less; ``rest`` is what a new one counts."""
     mean = kept(state, name, p)
-    return put(state, name, mean + (g - mean) * (1 - beta))
+    return put(state, name, mean + (g - mean) * rest)
 
 
-def running_square(state: State, name: str, p: Tensor, g: Tensor, beta: float) -> Tensor:
+def running_square(state: State, name: str, p: Tensor, g: Tensor, beta: Any, rest: Any) -> Tensor:
     """The mean square of gradients so far, older ones counting less."""
-    return put(state, name, kept(state, name, p) * beta + g * g * (1 - beta))
+    return put(state, name, kept(state, name, p) * beta + g * g * rest)
 
 
 guard_class(Optimizer, "__init__", "add_param_group", "step", "load_state_dict")

@@ -8,6 +8,7 @@ from svod.nn.adaptive import Adamax as Adamax
 from svod.nn.adaptive import NAdam as NAdam
 from svod.nn.adaptive import RAdam as RAdam
 from svod.nn.adaptive import Rprop as Rprop
+from svod.nn.lbfgs import LBFGS as LBFGS
 from svod.nn.optim import Adagrad as Adagrad
 from svod.nn.optim import Adam as Adam
 from svod.nn.optim import AdamW as AdamW
@@ -37,5 +38,6 @@ from svod.nn.schedules import SequentialLR as SequentialLR
 from svod.nn.schedules import StepLR as StepLR
 from svod.nn.schedules import WarmupCosineLR as WarmupCosineLR
 from svod.optim import lr_scheduler as lr_scheduler
+from svod.optim import swa_utils as swa_utils
 
 

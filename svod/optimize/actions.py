@@ -14,6 +14,7 @@ left of that axis. Loops that opts made are named by their position, counted fro
     BLOCK(axis, n)         the loop is cut in blocks of n, inside the loops over lanes
     DOT(axis, n)           n narrow steps of a reduced axis are one word, multiplied at once
     DEPTH(axis, n)         n steps of a reduced axis at a time, for all outputs of a block
+    WORDS(axis, n)         n narrow steps of a sum inside a sum are one word, after LANE
     TILE(axis, n)          the columns of a contraction are cut in panels of n for STAGE,
     STAGE(axis, n)         which packs n panels at a time into scratch memory
     WINDOW(axis, n)        or which packs the lines that a window reads for n panels
@@ -38,6 +39,7 @@ from svod.ir.args import AxisKind
 from svod.ir.node import UOp, make
 from svod.optimize.apart import steps_stay_apart
 from svod.optimize.bands import WIDEST_PASS, Bands, find_chain, make_bands, make_finish
+from svod.optimize.block_sums import make_words, words_refusal
 from svod.optimize.columns import sweep_columns, sweep_refusal
 from svod.optimize.contraction import group_depth, stage_columns
 from svod.optimize.depth import cut_depth, depth_refusal
@@ -308,6 +310,12 @@ def _dot_refusal(nest: Nest, opt: Opt) -> str:
     return "" if grouped is not None else "no instruction multiplies such words"
 
 
+def _words_refusal(nest: Nest, opt: Opt) -> str:
+    if reason := _amount_refusal(opt) or _word_refusal(nest):
+        return reason
+    return words_refusal(nest.sink, nest.loops[opt.axis], opt.amount, nest.machine)
+
+
 def _lane_refusal(nest: Nest, opt: Opt) -> str:
     if reason := _amount_refusal(opt) or _word_refusal(nest):
         return reason
@@ -492,6 +500,11 @@ def _dot(nest: Nest, opt: Opt) -> None:
     nest._find_loops(nest.loops)
 
 
+def _words(nest: Nest, opt: Opt) -> None:
+    nest.sink = make_words(nest.sink, nest.loops[opt.axis], nest.machine)
+    nest._find_loops(nest.loops)
+
+
 def _depth(nest: Nest, opt: Opt) -> None:
     nest.sink = cut_depth(nest.sink, opt.axis, opt.amount)
     nest._find_loops(nest.loops)
@@ -566,6 +579,7 @@ _ACTIONS: dict[str, Action] = {
     "LANE": Action(_lane, _lane_refusal),
     "BLOCK": Action(_block, _block_refusal),
     "DOT": Action(_dot, _dot_refusal),
+    "WORDS": Action(_words, _words_refusal),
     "DEPTH": Action(_depth, _depth_refusal),
     "TILE": Action(_tile, _block_refusal),
     "STAGE": Action(_stage, _stage_refusal),

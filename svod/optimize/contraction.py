@@ -33,6 +33,7 @@ PANEL_BYTES = CPU.panel_bytes  # per cycle from the second cache, kept up while 
 FMA_LATENCY = CPU.fma_latency  # cycles; chains in flight at one multiply-add per cycle
 # 6 for pairs of bfloat16; a few more chains hide what else delays one
 DOT_LATENCY = CPU.dot_latency
+CHAIN_SLACK = CPU.chain_slack
 MAX_VECTORS = CPU.panel_vectors  # of a panel: with more, the register allocator starts to spill
 MAX_LINE_VECTORS = CPU.line_vectors  # of a panel of whole lines
 PACK_CYCLES = CPU.pack_cycles  # for one vector of a panel
@@ -147,7 +148,10 @@ def plan_contraction(sink: UOp, machine: Machine) -> list[Opt] | str:
     count, given = extent(_row_axis(sink, found)), packed // width
     vectors, rows = tile_of(total, count, machine, width, given, line, latency)
     if not packed and not line:
-        given = _blocked_vectors(total, vectors, width, depth * itemsize, limit, cores)
+        wanted = [vectors, *range(MAX_VECTORS, 0, -1)]
+        if machine.multipliers > 1:
+            wanted = _by_share(total, count, machine, width, latency)
+        given = _blocked_vectors(total, wanted, width, depth * itemsize, limit, cores)
         vectors, rows = tile_of(total, count, machine, width, given, 0, latency)
     tile = vectors * width
     if not packed and depth * tile * itemsize > SCRATCH_LIMIT:
@@ -331,12 +335,11 @@ def _part_depth(depth: Sequence[UOp], cut: Opt) -> int:
 
 
 def _blocked_vectors(
-    total: int, vectors: int, width: int, column_bytes: int, limit: int, cores: int
+    total: int, wanted: Sequence[int], width: int, column_bytes: int, limit: int, cores: int
 ) -> int:
-    """Vectors of a panel; others than wanted where those leave a number of panels that cannot be
-    cut in blocks."""
-    count: int
-    for count in (vectors, *range(MAX_VECTORS, 0, -1)):
+    """Vectors of a panel; others than wanted most where those leave a number of panels that cannot
+    be cut in blocks."""
+    for count in wanted:
         tile = count * width
         panels = -(-total // tile)
         if total / (panels * tile) < 0.95:
@@ -345,7 +348,7 @@ def _blocked_vectors(
         block = _block(panels, column_bytes * tile, limit, cores)
         if block > 1 or min(fits, panels // 2) < 2:
             return count
-    return vectors
+    return wanted[0]
 
 
 def row_count(found: Contraction) -> int:
@@ -399,6 +402,20 @@ def tile_of(
 ) -> tuple[int, int]:
     """Vectors of a panel, where they are not given, and rows of a tile: the pair that wastes
     least. Columns may lie in lines; panels that cut through lines are packed piece by piece."""
+    best = max(_tiles(total, rows, machine, width, given, line, latency))
+    return best[2], best[1]
+
+
+def _by_share(total: int, rows: int, machine: Machine, width: int, latency: int) -> list[int]:
+    """Vectors of a panel, those with the best tile first."""
+    found = sorted(_tiles(total, rows, machine, width, 0, 0, latency), reverse=True)
+    return list(dict.fromkeys([vectors for _, _, vectors in found]))
+
+
+def _tiles(
+    total: int, rows: int, machine: Machine, width: int, given: int, line: int, latency: int
+) -> list[tuple[float, int, int]]:
+    """Tiles: the share of the multipliers they keep busy, rows, and vectors of a panel."""
     candidates = []
     accumulators = MAX_ACCUMULATORS if machine.registers >= 32 else MAX_ACCUMULATORS // 2
     for vectors in [given] if given else range(1, MAX_LINE_VECTORS + 1):
@@ -414,15 +431,22 @@ def tile_of(
             fill = rows / (tiles * copies)
             # Cycles of one step along k: multiply-adds, against reading the panel from the
             # second cache, loads into registers, and the latency of too few chains.
-            work = vectors * copies
+            work: float = vectors * copies
             reads = vectors * machine.vector_bytes / PANEL_BYTES
-            cycles = max(work, reads, vectors + copies / 2, latency)
-            exact = 1.0 if rows % copies == 0 else 0.98  # the rest is one more piece of code
+            if machine.multipliers == 1:
+                cycles = max(work, reads, vectors + copies / 2, latency)
+            elif work + vectors < machine.registers:  # one more for the row that is multiplied
+                # Two loads in a cycle, of which rows take one each.
+                work /= machine.multipliers
+                cycles = max(work, reads, (vectors + copies) / 2, latency + CHAIN_SLACK)
+            else:
+                continue
+            # The rest is one more piece of code.
+            exact = 1.0 if rows % copies == 0 else 0.98 if machine.multipliers == 1 else 0.99
             packed = rows / (rows + packing) if line else 1.0
             share = used * fill * exact * packed * work / cycles
             candidates.append((round(share, 2), copies, vectors))  # larger tiles where it is close
-    best = max(candidates)
-    return best[2], best[1]
+    return candidates
 
 
 def _loop(number: int, size: int, kind: AxisKind = AxisKind.LOOP) -> UOp:

@@ -2,9 +2,10 @@
 
 A sum over k of ``P[k] * Q[k]`` of bfloat16 or 8 and 16-bit integers becomes a sum over groups:
 neighbours along k share a 32-bit word, and DOT multiplies two words part by part and adds up.
-Where k does not divide, the last words are filled with zeros. The byte instructions want one
-operand without and one with a sign: where both are alike, the sign bit of the rows is flipped,
-which moves them by 128, and 128 times the sums of the columns are taken off again.
+Where k does not divide, the last words are filled with zeros. The byte instructions of x86 want one
+operand without and one with a sign, the first ones of aarch64 two that are alike: for others the
+sign bit of the rows is flipped, which moves them by 128, and 128 times the sums of the columns are
+taken off again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from svod.optimize.machine import Machine
 SIGN_BITS = 0x80808080
 _BITS = {8: dt.uint8, 16: dt.uint16}
 _BYTES = {dt.uint8: "u8", dt.int8: "s8"}
-PARTS = {"bf16": 2, "i16": 2, "u8s8": 4, "s8u8": 4}  # narrow values of one word
+PARTS = {
+    "bf16": 2,
+    "i16": 2,
+    "u8s8": 4,
+    "s8u8": 4,
+    "s8s8": 4,
+    "u8u8": 4,
+}  # narrow values of one word
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +61,21 @@ def find_dot(product: UOp, total: DType, rows: UOp, machine: Machine) -> Dot | N
         if "i16" not in machine.dots:
             return None
         return Dot("i16", dt.int32, (_as_int16(first), _as_int16(second)), False)
-    if not set(kinds) <= set(_BYTES) or "u8s8" not in machine.dots:
+    if not set(kinds) <= set(_BYTES):
         return None
-    flips = first.dtype is second.dtype
     names = [_BYTES[k] for k in kinds]
+    flips = not _has_bytes(names, machine)
     if flips:
         place = 0 if product.src[0] is rows else 1
         names[place] = "u8" if names[place] == "s8" else "s8"
+        if not _has_bytes(names, machine):
+            return None
     return Dot("".join(names), dt.int32, (first, second), flips)
+
+
+def _has_bytes(names: list[str], machine: Machine) -> bool:
+    """Whether there is an instruction for bytes of these signs."""
+    return ("s8s8" if names[0] == names[1] else "u8s8") in machine.dots
 
 
 def _as_int16(value: UOp) -> UOp:
@@ -124,6 +139,8 @@ def _sum(found: Dot, words: list[UOp], ranges: list[UOp]) -> UOp:
 
 def _word(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
     """The values at steps * parts and after it as one word."""
+    if (whole := _bytewise(value, depth, steps, parts)) is not None:
+        return whole
     start = mul(steps, parts)
     size = extent(depth)
     pieces = []
@@ -136,6 +153,76 @@ def _word(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
             piece = make(O.SHL, dt.uint32, (piece, shift))
         pieces.append(piece)
     return whole_reads(reduce(lambda a, b: make(O.OR, dt.uint32, (a, b)), pieces))
+
+
+def _bytewise(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp | None:
+    """A word of bytes that are computed bit by bit, from words of what they are made of."""
+    if value.dtype is not dt.uint8 or value.op not in (O.AND, O.OR, O.XOR, O.SHL, O.SHR):
+        return None
+    if extent(depth) % parts:
+        return None
+    if value.op in (O.SHL, O.SHR):
+        source, amount = value.src
+        if depth in amount.ranges:
+            return None
+        word = make(value.op, dt.uint32, (_part(source, depth, steps, parts), _widened(amount)))
+        full = const(0xFF, dt.uint32)
+        kept = make(value.op, dt.uint32, (full, _widened(amount)))
+        if value.op == O.SHL:
+            kept = make(O.AND, dt.uint32, (kept, full))
+        return make(O.AND, dt.uint32, (word, _in_all(kept)))
+    first, second = value.src
+    if value.op == O.AND and (plain := _masked(first, second, depth, steps, parts)) is not None:
+        return plain
+    words = [_part(s, depth, steps, parts) for s in (first, second)]
+    return make(value.op, dt.uint32, tuple(words))
+
+
+def _masked(value: UOp, mask: UOp, depth: UOp, steps: UOp, parts: int) -> UOp | None:
+    """Bits of shifted bytes, where those that come from the next byte are masked anyway."""
+    if value.op != O.SHR or mask.op != O.CONST or depth in value.src[1].ranges:
+        return None
+    most = largest_shift(value.src[1])
+    if most is None or mask.arg > 0xFF >> most:
+        return None
+    word = make(
+        O.SHR, dt.uint32, (_part(value.src[0], depth, steps, parts), _widened(value.src[1]))
+    )
+    return make(O.AND, dt.uint32, (word, _in_all(const(mask.arg, dt.uint32))))
+
+
+def largest_shift(amount: UOp) -> int | None:
+    """The most bits that a number of loops shifts by; None where that is not known."""
+    if amount.op == O.CONST:
+        return int(amount.arg)
+    if amount.dtype is dt.index:
+        return int(amount.vmax)
+    if amount.op == O.CAST:
+        return largest_shift(amount.src[0])
+    if amount.op in (O.ADD, O.MUL):
+        sides = [largest_shift(s) for s in amount.src]
+        if sides[0] is None or sides[1] is None:
+            return None
+        return sides[0] + sides[1] if amount.op == O.ADD else sides[0] * sides[1]
+    return None
+
+
+def _part(value: UOp, depth: UOp, steps: UOp, parts: int) -> UOp:
+    """A word of a value, or the same value in all parts."""
+    if depth in value.ranges:
+        return _word(value, depth, steps, parts)
+    return _in_all(_widened(value))
+
+
+def _widened(value: UOp) -> UOp:
+    return const(value.arg, dt.uint32) if value.op == O.CONST else make(O.CAST, dt.uint32, (value,))
+
+
+def _in_all(byte: UOp) -> UOp:
+    """A byte in all four parts of a word."""
+    if byte.op == O.CONST:
+        return const(byte.arg * 0x01010101, dt.uint32)
+    return make(O.MUL, dt.uint32, (byte, const(0x01010101, dt.uint32)))
 
 
 def whole_reads(value: UOp) -> UOp:

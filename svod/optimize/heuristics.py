@@ -15,6 +15,7 @@ from svod.optimize.across import choose_across
 from svod.optimize.actions import MAX_COPIES, Nest, merge_adjacent
 from svod.optimize.apart import steps_stay_apart
 from svod.optimize.band_choice import choose_bands
+from svod.optimize.block_sums import choose_block_sums
 from svod.optimize.columns import choose_sweep
 from svod.optimize.contraction import choose_contraction
 from svod.optimize.graph import evaluations, extent, stride
@@ -39,6 +40,8 @@ MAYBE_SHORT = 1.5  # times the work, where a loop may have too few steps to be s
 PACK_WORK = CPU.pack  # of one element, in multiply-adds
 FINISH_BYTES = CPU.finish_bytes  # of sums that wait in scratch memory
 UNROLL_LIMIT = CPU.unroll
+# full tiles, from which a rest costs less than tiles with too few sums for two multipliers
+FULL_TILES = CPU.full_tiles
 MAX_ACCUMULATORS = CPU.accumulators  # of 32 registers: the rest holds operands
 ONE_STREAM = CPU.stream_steps  # steps of a sum from which one row at a time keeps memory busy
 LONG_SUM = 1 << 15  # steps of a sum from which its parts are at least so many on every machine:
@@ -76,7 +79,7 @@ def _contracted(sink: UOp, machine: Machine) -> Nest | None:
 
 def _staged(sink: UOp, machine: Machine) -> list[Opt]:
     """The plan of a contraction whose operands are packed; empty for other kernels."""
-    for choose in (choose_across, choose_window, choose_contraction):
+    for choose in (choose_block_sums, choose_across, choose_window, choose_contraction):
         if opts := choose(sink, machine):
             return opts
     return []
@@ -183,8 +186,10 @@ def _lane_cost(shape: _Shape, machine: Machine, lane: UOp | None) -> tuple[float
 def _lane_candidates(shape: _Shape) -> list[UOp | None]:
     candidates: list[UOp | None] = [None]
     if shape.keeps_rows:  # lanes of another axis would meet in the memory of the row
-        return [None, shape.outputs[-1]]
+        return [None, *[r for r in shape.outputs[-1:] if extent(r) > 1]]
     for r in shape.outputs:
+        if extent(r) == 1:  # a run-time size of one element at most
+            continue
         if shape.ordered:
             # Elements of one lane must never meet in memory.
             if stride(shape.store.src[0], r) != 1:
@@ -238,6 +243,8 @@ def choose_plain(nest: Nest) -> None:
             return
         lanes = tile.lanes or _lane_width(extent(lane), width, _vectors(shape, lane, machine))
         nest.apply(Opt("LANE", lane.arg.id, lanes))
+        if tile.parts > 1:
+            nest.apply(Opt("UPCAST", lane.arg.id, tile.parts))
         if tile.upcasts:
             nest.apply(*lane_first(nest.main()))
     elif tile.upcasts:
@@ -345,11 +352,12 @@ def _lane_width(size: int, width: int, most: int) -> int:
 
 
 class _Tile:
-    __slots__ = ("lanes", "upcasts")
+    __slots__ = ("lanes", "parts", "upcasts")
 
     def __init__(self) -> None:
         self.upcasts: list[tuple[UOp, int]] = []
         self.lanes = 0
+        self.parts = 1  # copies of the lanes side by side
 
 
 def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[UOp, UOp]) -> _Tile:
@@ -370,7 +378,11 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         if not free:
             return tile
         vectors = _tile_vectors(extent(lane), width)
-        tile.lanes = vectors * width if extent(lane) >= width else 0
+        if machine.registers < 32:  # more leave too few rows, or none of the registers for them
+            vectors = min(vectors, 2)
+        # The code generator takes vectors of 2 and of 4 registers apart, no others.
+        tile.parts = vectors if vectors == 3 else 1
+        tile.lanes = vectors // tile.parts * width if extent(lane) >= width else 0
         if not tile.lanes:
             vectors = 1
         rows = budget // vectors
@@ -385,7 +397,8 @@ def _register_tile(shape: _Shape, machine: Machine, lane: UOp | None, own: dict[
         limit = min(rows, 8)
         if position == 0 and len(free) > 1 and node in own:
             limit = 4
-        factor = _tile_rows(extent(r), limit)
+        is_full = machine.multipliers > 1 and extent(r) >= FULL_TILES * limit
+        factor = limit if is_full else _tile_rows(extent(r), limit)
         if factor > 1:
             tile.upcasts.append((r, factor))
             rows //= factor

@@ -39,6 +39,7 @@ SHARES = (1, 2, 4)  # parts per core, for cores that are not equally fast
 _ORDER = {
     "KEEP": 0, "DOT": 0, "DEPTH": 0, "TILE": 1, "STAGE": 2, "WINDOW": 2, "IMAGE": 2,
     "UNROLL": 3, "UPCAST": 4, "STRIP": 4, "BLOCK": 6, "LANE": 7, "SWEEP": 8,
+    "WORDS": 9,
 }  # fmt: skip
 _STAGED = ("TILE", "STAGE", "WINDOW")
 

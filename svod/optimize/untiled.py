@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from svod.ir import ops as O
 from svod.ir.node import UOp
 from svod.optimize.actions import merge_adjacent
+from svod.optimize.block_sums import find_block_sums, plan_block_sums
 from svod.optimize.contraction import plan_contraction
 from svod.optimize.gpu_machine import GpuMachine
 from svod.optimize.gpu_tile import is_tile, plan_tile, split_depth
@@ -20,7 +21,8 @@ from svod.optimize.opts import Opt
 from svod.schedule.products import Product, product_from
 
 LEAST = 4  # rows, columns and steps of what counts as a contraction
-STAGED = frozenset({"STAGE", "WINDOW", "BAND"})  # opts of kernels whose operands are packed
+# opts of kernels whose operands are packed, or lie in words for the lanes that read them
+STAGED = frozenset({"STAGE", "WINDOW", "BAND", "WORDS"})
 
 
 def products_in(kernel: UOp) -> Iterator[Product[UOp]]:
@@ -47,6 +49,8 @@ def why_plain(kernel: UOp, tiled: UOp, opts: Sequence[Opt], machine: Machine | G
     loops that the opts made. Nothing where it is none, or has its tile."""
     if isinstance(machine, GpuMachine):
         what, reason = "tile", why_untiled(kernel, tiled, machine)
+    elif find_block_sums(merge_adjacent(kernel)) is not None:
+        what, reason = "words", why_no_words(kernel, opts, machine)
     else:
         what, reason = "panels", why_unpacked(kernel, opts, machine)
     return f"{what:<6} none: {reason}" if reason else ""
@@ -60,6 +64,18 @@ def why_unpacked(kernel: UOp, opts: Sequence[Opt], machine: Machine) -> str:
         return "the machine has no vectors"
     planned = plan_contraction(merge_adjacent(kernel), machine)
     return planned if isinstance(planned, str) else "other loops were asked for"
+
+
+def why_no_words(kernel: UOp, opts: Sequence[Opt], machine: Machine) -> str:
+    """Why the sums inside of a sum multiply numbers one by one."""
+    if any(opt.name == "WORDS" for opt in opts):
+        return ""
+    planned = plan_block_sums(merge_adjacent(kernel), machine)
+    if isinstance(planned, str):
+        return planned
+    if all(opt.name != "WORDS" for opt in planned):
+        return "no instruction of the machine multiplies words of bytes as these lie"
+    return "other loops were asked for"
 
 
 def why_untiled(kernel: UOp, tiled: UOp, machine: GpuMachine) -> str:

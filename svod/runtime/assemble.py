@@ -44,6 +44,7 @@ class PortNames:
     outputs: Sequence[tuple[str, Shape | None]] = ()  # one per output, in order
     complex: frozenset[str] = frozenset()  # names of those whose floats are complex numbers
     empty: Mapping[int, Buffer] = field(default_factory=dict)  # outputs without elements, by place
+    memory: Mapping[int, Buffer] = field(default_factory=dict)  # of inputs that nothing may read
     # Every input is a port, also one that nothing reads, and every output has memory of its own.
     # Else the plan has only inputs that are read, and outputs of one value share their memory.
     is_whole: bool = True
@@ -169,9 +170,10 @@ class _Build:
         builder.set_output_buffers(outputs)
         for node, (name, shape) in names.inputs.items():
             if names.is_whole and node not in self.places:  # simplification left no reader
-                if node not in schedule.inputs:  # nor did the schedule: a product over no terms
+                held = schedule.inputs.get(node) or names.memory.get(node)
+                if held is None:
                     continue
-                self._place(node, schedule.inputs[node])
+                self._place(node, held)
             if node in self.places:
                 builder.name_input(name, self.places[node], shape, name in names.complex)
         for (name, shape), place in zip(names.outputs, outputs, strict=False):

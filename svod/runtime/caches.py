@@ -90,11 +90,11 @@ def clear_kernel_cache() -> None:
     programs.clear()
 
 
-def optimizer_machine(device: str) -> Machine | GpuMachine:
+def optimizer_machine(device: str, config: PrepareConfig | None = None) -> Machine | GpuMachine:
     """What the optimizer must know of a device; one without facts of its own is a CPU."""
     from svod.device.cpu.host import host_machine
 
-    where = get_device(device)
+    where = get_device(device) if config is None else config.resolve_device(device)
     facts = where.target or where.planning
     return host_machine() if facts is None else facts.machine
 

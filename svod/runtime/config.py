@@ -15,7 +15,10 @@ from typing import Any
 from svod.base.errors import ConfigError
 from svod.base.hashing import digest
 from svod.base.knobs import codegen_key, knobs
+from svod.device.builtin import cpu_for
+from svod.device.cpu.targets import parse_target
 from svod.device.device import Device
+from svod.device.names import base_key, canonical
 from svod.device.registry import get_device
 from svod.optimize.opts import Opt
 from svod.runtime.memory import MemoryMode
@@ -61,6 +64,7 @@ class PrepareConfig:
     memory: MemoryMode | None = None  # None: what `SVOD_MEMORY_PLANNER` says
     disable_schedule_cache: bool = False
     device_resolver: Callable[[str], Device] = get_device
+    target: str | None = None  # the machine that CPU kernels are for, where it is not this one
 
     @classmethod
     def from_environment(cls) -> PrepareConfig:
@@ -83,7 +87,23 @@ class PrepareConfig:
 
     def resolve_device(self, name: str) -> Device:
         """The device of this name, as this configuration knows it."""
+        if self.target is not None and base_key(canonical(name)) == "CPU":
+            return cpu_for(canonical(name), self.target)
         return self.device_resolver(name)
+
+    def for_machine(self, target: str | None) -> PrepareConfig:
+        """The same for another machine; nothing can be timed there, so nothing is searched."""
+        if target is None:
+            return self
+        parse_target(target)
+        optimizer = self.optimizer
+        if optimizer.strategy is Strategy.BEAM:
+            optimizer = replace(optimizer, strategy=Strategy.HEURISTIC)
+        return replace(self, optimizer=optimizer, target=target)
+
+    def here(self) -> PrepareConfig:
+        """The same for what is computed now, on this machine."""
+        return self if self.target is None else replace(self, target=None)
 
 
 def _strategy(given: Any) -> Strategy:

@@ -9,7 +9,7 @@ Overlapping buffers are one region, whoever owns their memory: on the host only 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -54,6 +54,20 @@ def find_regions(buffers: Sequence[Buffer]) -> list[Region]:
         else:
             regions.append(Region(start // GRAIN * GRAIN, start, end, [place]))
     return regions
+
+
+def content_of(region: Region, buffers: Sequence[Buffer]) -> Iterator[bytes | memoryview]:
+    """What lies in a region now, piece by piece; 0 where none of its buffers is."""
+    if region.first > region.start:
+        yield bytes(region.first - region.start)
+    at = region.first
+    for place in region.places:  # by address
+        buffer = buffers[place]
+        end = buffer.address + buffer.nbytes
+        if end > at:
+            base = buffer.storage.address
+            yield buffer.storage.host_bytes()[at - base : end - base].data
+            at = end
 
 
 def mark_needed(

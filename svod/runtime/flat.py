@@ -54,6 +54,11 @@ class FlatPlan:
         self._checked: dict[int, list[Buffer]] = {}  # by record: what a check looks at
         self.has_stops = False
 
+    @property
+    def has_checks(self) -> bool:
+        """Whether a run looks at what checks of indices found."""
+        return bool(self._checked)
+
     # -- building -------------------------------------------------------------------------------
 
     def add_kernel(self, index: int, kernel: PreparedKernel, group: int) -> None:
@@ -61,7 +66,7 @@ class FlatPlan:
         cores = launch_dims(kernel).global_size[0]
         record = self.records.append(
             compiled.address, kernel.buffer_ptrs, kernel.vals, cores, Kind.KERNEL, group,
-            small=cores == 1 and _is_small(compiled),
+            small=cores == 1 and is_small(compiled),
         )  # fmt: skip
         if compiled.dims is None and _may_change(compiled):
             self._symbolic.append((record, kernel))
@@ -198,7 +203,7 @@ def _may_change(kernel: CompiledKernel) -> bool:
     return kernel.global_size[0].op != O.CONST
 
 
-def _is_small(kernel: CompiledKernel) -> bool:
+def is_small(kernel: CompiledKernel) -> bool:
     if kernel.bytes_moved is None or kernel.flops is None:
         return False
     return kernel.bytes_moved < SMALL_BYTES and kernel.flops < SMALL_FLOPS

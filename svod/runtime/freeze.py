@@ -143,7 +143,7 @@ def _pack(
             continue
         key = item.body, slots
         if key not in known:
-            known[key] = find_packing(item, slots)
+            known[key] = find_packing(item, slots, config)
         found = known[key]
         if found is None:
             continue
@@ -192,7 +192,7 @@ def _filled(places: Sequence[_Place], config: PrepareConfig) -> dict[int, Buffer
         calls.append(make(O.AFTER, place.node.dtype, (place.node, call)))
     if calls:
         schedule = create_schedule(make(O.SINK, dt.void, tuple(calls)), sources)
-        prepare_plan(schedule, config).execute()
+        prepare_plan(schedule, config.here()).execute()
         found |= {p.node.sn: schedule.buffers[p.node.sn] for p in places if p.node.sn not in found}
     return found
 
@@ -206,12 +206,14 @@ def _packed_by_numpy(place: _Place) -> Buffer:
     return packed
 
 
-def find_packing(item: ScheduleItem, slots: Collection[int]) -> Packing | None:
+def find_packing(
+    item: ScheduleItem, slots: Collection[int], config: PrepareConfig | None = None
+) -> Packing | None:
     """The packing of the frozen matrix a kernel multiplies by, where there is one."""
     body = item.body
     if effect_of(body).op != O.SINK:
         return None
-    machine = optimizer_machine(device_of(item.buffers))
+    machine = optimizer_machine(device_of(item.buffers), config)
     if not isinstance(machine, Machine):
         return None  # panels are what the tiles of a CPU read
     for panels in panel_columns(plain_loops(body, machine), machine):

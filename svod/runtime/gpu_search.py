@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Final
 from svod.base.errors import DeviceError
 from svod.base.hashing import digest
 from svod.base.log import debug
+from svod.base.progress import step
 from svod.base.timing import span
+from svod.codegen.naming import kernel_name
 from svod.codegen.pipeline import generate
 from svod.codegen.targets.cuda import cuda_target
 from svod.device.cpu.compiler import object_store
@@ -78,7 +80,9 @@ def search_on_gpu(
     owner = context(device_number(device.name))
     store = object_store()
     with WorkerPool() as pool:
-        for body in dict.fromkeys(bodies):
+        wanted = dict.fromkeys(bodies)
+        for number, body in enumerate(wanted, 1):
+            step(f"forms of {kernel_name(body)}", number, len(wanted))
             if body.content_hash in renderer.chosen:
                 continue
             compiler = device.compiler.cache_key()

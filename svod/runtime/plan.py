@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from svod.base.above import above
 from svod.base.errors import ExecutionError, VariableError
+from svod.base.knobs import knobs
 from svod.device.buffer import Buffer, Storage
 from svod.dtype import types as dt
 from svod.runtime.executor import group_ops, run_groups
 from svod.runtime.flat import FlatPlan
 from svod.runtime.flatten import flatten
+from svod.runtime.kept import KeptPlan, kept_plan
 from svod.runtime.memory import MemoryReport
 from svod.runtime.native import Stamps, launcher
 from svod.runtime.ops import (
@@ -39,8 +41,8 @@ from svod.runtime.variables import Bindings, PlanVariables
 from svod.runtime.wiring import Wiring, fill_pointers
 
 Array: TypeAlias = NDArray[Any]
-# Called after every run of every plan, with the run's records and stamps, or with its profiles.
-Watcher: TypeAlias = Callable[[FlatPlan | None, Stamps | list[KernelProfile]], object]
+# Called after every run of every plan with what `ExecutionPlan.profiles_of` makes profiles of.
+Watcher: TypeAlias = Callable[["ExecutionPlan", Stamps | list[KernelProfile]], object]
 watchers: list[Watcher] = []
 
 
@@ -90,6 +92,8 @@ class ExecutionPlan:
         self._bind = self._wiring.bind
         self._ports = self._wiring.ports
         _plans.add(self)
+        if knobs.top:
+            above("publishing").publish()
 
     # -- running --------------------------------------------------------------------------------
 
@@ -110,6 +114,13 @@ class ExecutionPlan:
             self._execute_with_python(profiles)
             return profiles
         return flat.profiles(self._execute_stamped(flat))
+
+    def profiles_of(self, found: Stamps | list[KernelProfile]) -> list[KernelProfile]:
+        """The profiles of a run, from what a watcher was given."""
+        if isinstance(found, Stamps):
+            assert self._flat is not None, "only native runs have stamps"
+            return self._flat.profiles(found)
+        return found
 
     def execute_with_vars(self, values: Bindings) -> None:
         """Give variables other values, then run; nothing is compiled.
@@ -194,6 +205,15 @@ class ExecutionPlan:
             found.append(array)
         return found[0] if len(found) == 1 else tuple(found)
 
+    def without_memory(self, inputs: Sequence[int]) -> KeptPlan | None:
+        """The plan for runs over other memory, given the ids of its inputs' nodes; None where it
+        is more than one native call of kernels, or has variables."""
+        flat = self._flat
+        if self._run is None or flat is None or flat.has_checks or self._variables.bounds:
+            return None
+        places = [self._ast_to_buffer.get(node) for node in inputs]
+        return kept_plan(self._ops, flat, self._buffers(), places, self._outputs)
+
     def profile(self, runs: int = 1, roofline: Roofline | None = None) -> ProfileTable:
         """Run and show the time per kernel, with rates where the kernels carry estimates.
 
@@ -225,6 +245,24 @@ class ExecutionPlan:
         from svod.runtime.save import save_plan
 
         save_plan(self, os.fspath(path), weights, without, portable)
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str = "model",
+        target: str | None = None,
+        inputs: Collection[str] | None = None,
+    ) -> None:
+        """Write the plan for programs without Python: an object, a C header, the weights.
+
+        The folder gets ``name.o``, ``name.h``, ``name.weights``, a ``CMakeLists.txt`` and
+        ``example.c``. Results have the same bits as here. ``inputs`` names what every run is
+        given; the content of other inputs is stored with the weights. ``target`` compiles the
+        kernels once more for another machine; `prepare` with a target chooses better loops.
+        """
+        with self._lock:
+            above("export").export_plan(self, os.fspath(folder), name, target, inputs)
 
     def report(
         self,
@@ -378,6 +416,16 @@ class ExecutionPlan:
         return dict(self._variables.bound)
 
     @property
+    def bounds(self) -> dict[str, list[tuple[int, int]]]:
+        """The bounds of every variable, both included; each kernel that uses it has its own."""
+        return {name: list(limits) for name, limits in self._variables.bounds.items()}
+
+    @property
+    def flat(self) -> FlatPlan | None:
+        """The records of a plan that native code runs."""
+        return self._flat
+
+    @property
     def is_native(self) -> bool:
         """Whether a run is one native call."""
         return self._run is not None
@@ -389,6 +437,9 @@ class ExecutionPlan:
             f"op_order={len(self._order)}, kernels={len(self.prepared_kernels())}, "
             f"buffers={len(self._wiring.buffers)}, device={self._device})"
         )
+
+    def _repr_html_(self) -> str:
+        return str(above("notebook").plan_html(self))
 
     # -- releasing and copying ------------------------------------------------------------------
 
@@ -433,12 +484,12 @@ class ExecutionPlan:
         elif self._flat is not None:
             stamps = self._execute_stamped(self._flat)
             for watch in tuple(watchers):
-                watch(self._flat, stamps)
+                watch(self, stamps)
         else:
             profiles: list[KernelProfile] = []
             self._execute_with_python(profiles)
             for watch in tuple(watchers):
-                watch(None, profiles)
+                watch(self, profiles)
 
     def _execute_stamped(self, flat: FlatPlan) -> Stamps:
         """Run with times taken in native code."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from svod.base.errors import PlanFormatError
 from svod.device.cpu.features import host_features
 from svod.device.cpu.host import architecture, cpu_model, target_of
+from svod.device.cpu.targets import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,16 @@ def this_processor() -> Processor:
 
 def needed_processor(programs: Iterable[object]) -> Processor:
     """What programs need: what each was compiled for, or all this processor has."""
-    here = target_of("host")
+    targets = target_of_programs(programs)
     needed: frozenset[str] = frozenset()
-    for wanted in {getattr(program, "target", here) for program in programs}:
+    for wanted in targets:
         needed |= host_features() if not wanted.cpu else wanted.features or frozenset()
-    return Processor(architecture(), needed, cpu_model())
+    named = sorted([wanted.name for wanted in targets if wanted.is_named])
+    families = {wanted.architecture for wanted in targets} or {architecture()}
+    return Processor(families.pop(), needed, named[0] if named else cpu_model())
+
+
+def target_of_programs(programs: Iterable[object]) -> set[Target]:
+    """What programs were compiled for."""
+    here = target_of("host")
+    return {getattr(program, "target", here) for program in programs}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from svod.base.above import above
 from svod.base.timing import Span
 from svod.runtime.ops import CompiledKernel
 
@@ -98,6 +99,9 @@ class ProfileTable:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return str(above("notebook").profile_html(self))
 
 
 def profile_table(

@@ -184,9 +184,9 @@ def _best(run: Callable[[], None]) -> int:
 
 
 def _key(threads: int) -> str:
-    from svod.device.cpu.host import cpu_identity, target
+    from svod.device.cpu.host import cpu_identity, identity, target
 
-    return f"roofline-{digest(FORMAT, cpu_identity(), target().identity(), threads)}"
+    return f"roofline-{digest(FORMAT, cpu_identity(), identity(target()), threads)}"
 
 
 def _kept(threads: int) -> Roofline | None:

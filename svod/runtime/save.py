@@ -17,13 +17,15 @@ from svod._version import __version__
 from svod.base.errors import ConfigError, UnsupportedError
 from svod.base.hashing import checksum
 from svod.device.buffer import Buffer
+from svod.device.cpu.host import runs_here, triple
+from svod.device.cpu.targets import Target
 from svod.device.names import base_key
 from svod.ir import ops as O
 from svod.ir.guards import CHECK
 from svod.ir.node import UOp
 from svod.ir.text import dump
 from svod.runtime.archive import ALIGNMENT, Pieces, write_archive
-from svod.runtime.content import Region, find_regions, mark_needed
+from svod.runtime.content import Region, content_of, find_regions, mark_needed
 from svod.runtime.memory import MemoryReport
 from svod.runtime.ops import (
     PreparedBufferView,
@@ -32,7 +34,7 @@ from svod.runtime.ops import (
     PreparedKernel,
     PreparedOp,
 )
-from svod.runtime.portable import needed_processor
+from svod.runtime.portable import needed_processor, target_of_programs
 from svod.runtime.ports import view_roots
 from svod.runtime.signing import sign
 
@@ -99,7 +101,7 @@ class _Writer:
     def write(self, path: Path) -> None:
         manifest = self._manifest()
         if not self.portable:
-            launcher_key, launcher = _launcher_object()
+            launcher_key, launcher = _launcher_object(self._target())
             manifest |= self._code(launcher_key, launcher)
         text = json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False).encode()
         entries: dict[str, Callable[[], Pieces]] = {
@@ -145,22 +147,20 @@ class _Writer:
 
     def _data(self) -> Iterator[bytes | memoryview]:
         for region in self.stored:
-            if region.first > region.start:
-                yield bytes(region.first - region.start)
-            for start, end, buffer in self._cover(region):
-                base = buffer.storage.address
-                yield buffer.storage.host_bytes()[start - base : end - base].data
+            yield from content_of(region, self.buffers)
             yield bytes(-region.nbytes % ALIGNMENT)
 
-    def _cover(self, region: Region) -> Iterator[tuple[int, int, Buffer]]:
-        """Ranges that together are the region, each with a buffer whose storage holds it."""
-        at = region.first
-        for place in region.places:  # by address
-            buffer = self.buffers[place]
-            end = buffer.address + buffer.nbytes
-            if end > at:
-                yield at, end, buffer
-                at = end
+    def _target(self) -> Target | None:
+        """The machine the code is for, where that is another one."""
+        compiled = [op.kernel.program for op in self.ops if isinstance(op, PreparedKernel)]
+        foreign = [wanted for wanted in target_of_programs(compiled) if not runs_here(wanted)]
+        if foreign and foreign[0].system not in ("", "linux"):
+            raise UnsupportedError(
+                f"plans for {foreign[0].name} cannot be saved, since only Linux loads their code: "
+                "export it",
+                "plan",
+            )
+        return foreign[0] if foreign else None
 
     # -- the manifest ---------------------------------------------------------------------------
 
@@ -296,7 +296,7 @@ class _Writer:
             return {"name": kernel.entry_point, "body": body_text(op)}
         code = getattr(kernel.program, "object_code", None)
         symbol = getattr(kernel.program, "name", "")
-        if not kernel.address or not code or not symbol:
+        if not code or not symbol:
             raise UnsupportedError(
                 f"kernel {kernel.entry_point} has no object code: only plans of native CPU "
                 "kernels can be saved",
@@ -375,11 +375,13 @@ def _require_host(plan: ExecutionPlan, buffers: Sequence[Buffer]) -> None:
         )
 
 
-def _launcher_object() -> tuple[str, bytes]:
+def _launcher_object(wanted: Target | None) -> tuple[str, bytes]:
     """The key and the object code of the launcher: from the store, else compiled once more."""
     from svod.device.cpu.compiler import object_store
-    from svod.runtime.native.code import load_code
+    from svod.runtime.native.code import code_for, load_code
 
+    if wanted is not None:
+        return code_for("linux", wanted.architecture, triple(wanted))
     store = object_store()
     found: dict[str, bytes] = {}
 

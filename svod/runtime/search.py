@@ -15,6 +15,7 @@ import numpy as np
 
 from svod.base.errors import SvodError
 from svod.base.knobs import knobs
+from svod.base.progress import step
 from svod.codegen.choice import Chosen, plainer
 from svod.codegen.compile import compacted
 from svod.codegen.naming import kernel_name
@@ -71,7 +72,8 @@ def searched_loops(
     given = values or {}
     found = {}
     with WorkerPool() as pool:
-        for body in bodies:
+        for number, body in enumerate(bodies, 1):
+            step(f"loops of {kernel_name(body)}", number, len(bodies))
             try:
                 result = search_kernel(body, machine, config, given.get(body), pool)
             except OptimizeError as problem:

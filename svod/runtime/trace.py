@@ -88,7 +88,7 @@ class profile:
         events = _running_events(tracks, self._names, self._start)
         return events + _preparing_events(timing.spans(self._start), self._names, self._start)
 
-    def _note(self, flat: FlatPlan | None, found: Stamps | list[KernelProfile]) -> None:
+    def _note(self, plan: plans.ExecutionPlan, found: Stamps | list[KernelProfile]) -> None:
         """Called after every run, by the thread that ran."""
         here = threading.current_thread()
         with self._lock:
@@ -96,6 +96,7 @@ class profile:
             if self._slices >= self.most_slices:
                 self.dropped += 1
             elif isinstance(found, Stamps):
+                flat = plan.flat
                 assert flat is not None
                 self._slices += flat.records.count
                 self._runs.append(_Run(flat, found, threading.get_ident()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from svod.base.hashing import digest
-from svod.device.cpu.host import Target, cpu_identity, target
+from svod.device.cpu.host import cpu_identity, identity, target
+from svod.device.cpu.targets import Target
 from svod.optimize.machine import Machine
 
 
@@ -16,4 +17,4 @@ def tuning_identity(machine: Machine) -> str:
 
 @cache
 def _tuning_identity(machine: Machine, wanted: Target) -> str:
-    return digest(cpu_identity(), wanted.identity(), repr(machine))
+    return digest(cpu_identity(), identity(wanted), repr(machine))

@@ -59,6 +59,7 @@ class Cache(Generic[K, V]):
         """Forget all entries; the counters stay."""
         with self._lock:
             self._entries = {}
+        forgotten[0] += 1
 
     def info(self) -> CacheInfo:
         return CacheInfo(self.hits, self.misses, len(self._entries), self._limit())
@@ -70,6 +71,7 @@ class Cache(Generic[K, V]):
         return key in self._entries
 
 
+forgotten = [0]  # counts caches that were cleared: what was made from several asks for it
 _caches: dict[str, Cache[Any, Any]] = {}  # one per name; caches are made at import only
 
 
@@ -78,4 +80,4 @@ def cache_statistics() -> dict[str, CacheInfo]:
     return {name: cache.info() for name, cache in _caches.items()}
 
 
-__all__ = ["Cache", "CacheInfo", "cache_statistics"]
+__all__ = ["Cache", "CacheInfo", "cache_statistics", "forgotten"]

@@ -2,25 +2,25 @@
 
 In: a value as one node per hosted rank, and its placement. Out: the same value placed otherwise.
 Where this process hosts every rank, a collective is ordinary nodes over the parts of all ranks;
-else it is a CUSTOM_FUNCTION that a carrier implements. Those form one chain, which is the same on
-every rank: no two ranks can wait for each other in different collectives.
+else it is a CUSTOM_FUNCTION that a carrier implements (``buckets``). Parts are alike in size:
+where an axis is not split equally, what is behind its end is padding, with values of any kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import CustomArg
-from svod.ir.node import UOp, make
+from svod.ir.node import UOp, const, make
 from svod.ir.placement import Dims, Mesh, Placement
-
-ALL_REDUCE, REDUCE_SCATTER = "distributed.all_reduce", "distributed.reduce_scatter"
-ALL_GATHER, ALL_TO_ALL = "distributed.all_gather", "distributed.all_to_all"
+from svod.ir.reductions import identity
+from svod.schedule.buckets import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,11 @@ class Carrier:
         self.mesh = mesh
         self.done: list[Collective] = []
         self.line: Any = None  # of user code, for the next collectives
-        self._last: UOp | None = None
-        self._known: dict[tuple[tuple[UOp, ...], Placement, Dims], Value] = {}
+        self.moves: list[Move] = []  # between processes
+        self.depends = 0  # a bit for each collective that the node at hand depends on
+        self.depth = 0  # of this node
+        # By the value, not by its parts: these may be alike on one rank and not on another.
+        self._known: dict[tuple[int, Dims], tuple[Value, Value, int]] = {}
 
     # -- placing otherwise -------------------------------------------------------------------------
 
@@ -66,17 +69,27 @@ class Carrier:
         """The same value with its axes split as ``dims`` says, and no terms left to fold."""
         if value.placement == Placement(dims):
             return value
-        key = (value.parts, value.placement, dims)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._place(value, dims)
-        return found
+        key = (id(value), dims)
+        known = self._known.get(key)
+        if known is None:
+            found = self._place(value, dims)
+            known = self._known[key] = (found, value, self.depends)
+        self.depends |= known[2]
+        return known[0]
+
+    def settled(self, value: Value) -> Value:
+        """A value without terms, placed as somebody needed it already, else as it is."""
+        if value.placement.partial:
+            for found, given, _ in self._known.values():
+                if given is value and not found.placement.partial:
+                    return found
+        return self.place(value, value.placement.dims)
 
     def cost(self, value: Value, dims: Dims) -> float:
         """Seconds that ``place`` would take on the link of the mesh."""
         if value.placement == Placement(dims):
             return 0.0
-        if (value.parts, value.placement, dims) in self._known:
+        if (id(value), dims) in self._known:
             return 0.0
         through = _through(value, dims, self.mesh)
         if through is not None:
@@ -106,8 +119,34 @@ class Carrier:
         return Value(value.shape, Placement(dims), tuple(parts))
 
     def _part(self, node: UOp, dim: int, axis: str, place: int) -> UOp:
-        size = node.shape[dim] // self.mesh.size(axis)
-        return narrowed(node, dim, place * size, (place + 1) * size)
+        """What the rank at a place along an axis has of a value; behind its end there are zeros."""
+        length = node.shape[dim]
+        size = part_of(length, self.mesh.size(axis))
+        start, stop = place * size, min(length, (place + 1) * size)
+        if stop - start == size:
+            return narrowed(node, dim, start, stop)
+        if start >= stop:  # all of it is padding
+            start, stop = 0, min(length, size)
+        pairs = [(0, 0)] * len(node.shape)
+        pairs[dim] = (0, size - (stop - start))
+        return B.pad(narrowed(node, dim, start, stop), tuple(pairs))
+
+    def without_padding(self, value: Value, op: int, axes: Sequence[int] | None = None) -> Value:
+        """The value with what is behind the end of axes neutral to a fold."""
+        dims, shape = value.placement.dims, value.shape
+        parts = list(value.parts)
+        neutral = const(identity(op, parts[0].dtype), parts[0].dtype)
+        for dim, axis in enumerate(dims):
+            if axis is None or (axes is not None and dim not in axes):
+                continue
+            size = part_of(shape[dim], self.mesh.size(axis))
+            if size * self.mesh.size(axis) == shape[dim]:
+                continue
+            for i, rank in enumerate(self.mesh.hosted):
+                used = shape[dim] - self.mesh.coordinate(rank, axis) * size
+                if used < size:
+                    parts[i] = B.where(_front(parts[i].shape, dim, used), parts[i], neutral)
+        return Value(shape, value.placement, tuple(parts))
 
     def _steps(self, value: Value, dims: Dims) -> list[tuple[str, str, int, int, int]]:
         """Collectives from a placement to another: kind, mesh axis, old and new axis, bytes."""
@@ -150,6 +189,8 @@ class Carrier:
         self.done.append(Collective(kind, axis, nbytes, stored[0].shape, self.line))
         move = self._within if self.mesh.is_whole else self._between
         parts = move(stored, kind, axis, old, new)
+        if kind in (ALL_GATHER, ALL_TO_ALL):  # what is behind the end is nobody's
+            parts = tuple([narrowed(part, old, 0, value.shape[old]) for part in parts])
         return Value(value.shape, Placement(tuple(dims), partial), parts)
 
     # -- every rank is in this process -------------------------------------------------------------
@@ -179,11 +220,12 @@ class Carrier:
             sent = B.contiguous(B.cat([B.reshape(p, (1, *p.shape)) for p in pieces], 0))
         inner = sent.shape[1:] if new >= 0 else part.shape
         shape = inner if kind in (ALL_REDUCE, REDUCE_SCATTER) else (size, *inner)
-        number = len(self.done)
-        attrs = (self.mesh.name, axis, old if kind in (ALL_REDUCE, REDUCE_SCATTER) else -1, number)
-        sources = (sent,) if self._last is None else (sent, self._last)
-        got = make(O.CUSTOM_FUNCTION, part.dtype, sources, CustomArg(kind, attrs, shape))
-        self._last = got
+        number = len(self.moves)
+        fold = old if kind in (ALL_REDUCE, REDUCE_SCATTER) else -1
+        attrs = (self.mesh.name, axis, fold, number)
+        got = make(O.CUSTOM_FUNCTION, part.dtype, (sent,), CustomArg(kind, attrs, shape))
+        self.moves.append(Move(got, kind, axis, fold, number, self.depends, self.depth))
+        self.depends |= 1 << number
         if kind in (ALL_REDUCE, REDUCE_SCATTER):
             return (got,)
         pieces = [B.reshape(narrowed(got, 0, i, i + 1), inner) for i in range(size)]
@@ -243,7 +285,19 @@ def _through(value: Value, dims: Dims, mesh: Mesh) -> Through | None:
 
 def local_shape(mesh: Mesh, shape: tuple[Any, ...], dims: Dims) -> tuple[Any, ...]:
     """The shape of the part that a rank has."""
-    return tuple([n if d is None else n // mesh.size(d) for n, d in zip(shape, dims, strict=True)])
+    sizes = zip(shape, dims, strict=True)
+    return tuple([n if d is None else part_of(n, mesh.size(d)) for n, d in sizes])
+
+
+def part_of(length: Any, ranks: int) -> Any:
+    """How long the part of each rank is; the last ranks have less of the axis, or nothing."""
+    return -(-length // ranks)
+
+
+def _front(shape: tuple[Any, ...], dim: int, count: int) -> UOp:
+    """True in the first places of an axis."""
+    places = B.reshape(B.iota(shape[dim]), (shape[dim], *[1] * (len(shape) - dim - 1)))
+    return B.broadcast_to(B.binary(O.LT, places, const(max(count, 0), dt.int64)), shape)
 
 
 def reshaped(
@@ -252,7 +306,7 @@ def reshaped(
     """Which splits survive a reshape: those of the source, and those of the result.
 
     Axes that are joined or cut form groups of equal size. A part stays in one piece where the
-    first axis of its group is the split one.
+    first axis of its group is the split one, and it has no padding or is alone in its group.
     """
     kept: list[str | None] = [None] * len(before)
     found: list[str | None] = [None] * len(after)
@@ -275,6 +329,9 @@ def reshaped(
         if not sources or not results:
             continue
         axis = dims[sources[0]]
-        if axis is not None and after[results[0]] % mesh.size(axis) == 0:
+        if axis is None:
+            continue
+        is_even = not (before[sources[0]] % mesh.size(axis) or after[results[0]] % mesh.size(axis))
+        if is_even or (len(sources) == 1 and len(results) == 1):
             kept[sources[0]] = found[results[0]] = axis
     return tuple(kept), tuple(found)

@@ -65,6 +65,12 @@ class CpuCosts(Costs):
     packed_operations: int = cost(
         6, "operations per operand", "estimate: rows are packed again for every block of columns"
     )
+    block_products: int = cost(
+        64, "products of words", "estimate: code of a step that stays in the cache of instructions"
+    )
+    block_rows: int = cost(
+        8, "rows of a tile", "hardware: sums of two kinds and words of weights in 32 registers"
+    )
     packed_side: int = cost(
         16, "rows, columns or steps", "estimate: smaller operands are read where they are"
     )
@@ -121,6 +127,7 @@ class CpuCosts(Costs):
     finish_bytes: int = cost(128 << 10, "bytes of sums", "hardware: a part of a second cache")
     unroll: int = cost(4, "steps", "estimate: more only grows the code")
     accumulators: int = cost(24, "registers", "hardware: of 32; the rest holds operands")
+    full_tiles: int = cost(8, "tiles", "estimate: the rest is an eighth of the work at most")
     stream_steps: int = cost(
         128, "steps of a sum", "estimate: one row at a time keeps memory busy from here"
     )
@@ -135,6 +142,9 @@ class CpuCosts(Costs):
     panel_accumulators: int = cost(24, "registers", "hardware: of 32; the rest holds operands")
     panel_bytes: int = cost(22, "bytes per cycle", "measured: panel_bytes")
     fma_latency: int = cost(4, "cycles", "measured: fma_latency")
+    chain_slack: int = cost(
+        2, "cycles", "measured: two multipliers do 0.9 with 10 chains of what they do with 12"
+    )
     dot_latency: int = cost(
         10, "cycles", "hardware: 6 for pairs of bfloat16, and chains for what else delays one"
     )

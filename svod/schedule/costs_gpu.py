@@ -95,7 +95,7 @@ class GpuCosts(Costs):
     lone_tile: float = cost(
         0.9,
         "share of multiprocessors",
-        "measured: with one 128 x 128 tile each, as with small ones",
+        "estimate: one 128 x 128 tile each is as fast as small ones",
     )
     scatter_warps: int = cost(8, "warps per block", "estimate: each with places of its own")
     scatter_many_warps: int = cost(64, "warps", "estimate: more than a block has")

@@ -21,6 +21,7 @@ from svod.ir.node import UOp, elements, make, stored_shape
 from svod.ir.scan import Loop, loop_of, outer_order
 from svod.schedule.attention import whole_kernels
 from svod.schedule.bands import find_bands
+from svod.schedule.block_sums import block_sums
 from svod.schedule.files import FilePart, file_part, is_disk
 from svod.schedule.operands import decide_operands
 from svod.schedule.overwrites import Overwritten, base_buffer, ordered, with_copies
@@ -124,6 +125,7 @@ class Cutter:
         operands = decide_operands(self.order, able, apart, in_place)
         whole.stored |= operands.stored
         inside = operands.inside | scanned_values(self.order, able)
+        inside |= block_sums(self.order, able)
         self.reasons: dict[UOp, Reason] = {}
         self.stored = decide_storage(
             sink, self.order, whole, held, inside, lambda node: able(node).runs_blocks, self.reasons

@@ -9,14 +9,14 @@ a carry, which gradients and most outputs are, costs no further store.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from svod.base.errors import GraphError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.args import AxisKind, BufferArg, ParamArg, RangeArg
-from svod.ir.node import UOp, const, elements, make, variable
+from svod.ir.node import UOp, const, elements, is_symbolic, make, stored_shape, variable
 from svod.ir.scan import loop_of, outer_order, outer_sources, replaced
 from svod.schedule.views import movement_chain
 from svod.schedule.work import LEAVES
@@ -32,11 +32,11 @@ def emit_loop(outer: Cutter, node: UOp) -> None:
 
 
 class _Memory(NamedTuple):
-    """A buffer of equal slots."""
+    """A buffer of equal slots, with room for the largest sizes."""
 
     buffer: UOp
     slots: int
-    shape: tuple[int, ...]  # of one slot
+    shape: tuple[UOp | int, ...]  # of what is in one slot
 
     @property
     def base(self) -> UOp:
@@ -48,7 +48,11 @@ class _Memory(NamedTuple):
 
     def at(self, base: UOp, index: UOp | int) -> UOp:
         """One slot of the memory that ``base`` stands for."""
-        return _slice(B.reshape(base, (self.slots, *self.shape)), index)
+        return _used(_slice(self.whole(base), index), self.shape)
+
+    def whole(self, base: UOp) -> UOp:
+        """All slots of the memory, with the room that is not used."""
+        return B.reshape(base, (self.slots, *stored_shape(self.shape)))
 
 
 class Target(NamedTuple):
@@ -90,7 +94,7 @@ class _Opened:
         for base in inner.readers:  # the loop is one thing to whoever comes after it
             self.outer.readers.setdefault(base, []).append(ends[0])
 
-    def _memory(self, slots: int, shape: tuple[int, ...], dtype: dt.DType) -> _Memory:
+    def _memory(self, slots: int, shape: tuple[UOp | int, ...], dtype: dt.DType) -> _Memory:
         device = make(O.DEVICE, dt.void, (), self.device)
         unique = make(O.LUNIQUE, dt.void, (), self.outer.numbers.next_local())
         arg = BufferArg(slots * elements(shape))
@@ -179,11 +183,16 @@ def _slice(x: UOp, index: UOp | int) -> UOp:
     return B.reshape(B.shrink(x, pairs), inner)  # type: ignore[arg-type]
 
 
+def _used(slot: UOp, shape: tuple[UOp | int, ...]) -> UOp:
+    """The part of a slot that run-time sizes leave."""
+    pairs: Any = tuple([(0, n) for n in shape])
+    return B.shrink(slot, pairs) if is_symbolic(shape) else slot
+
+
 def _part(memory: _Memory, start: int, result: UOp) -> UOp:
     """The slots that are a result of the loop, in the order of time."""
-    slots = B.reshape(memory.base, (memory.slots, *memory.shape))
     if result.arg.is_last:
-        return _slice(slots, start)
+        return memory.at(memory.base, start)
     pairs = ((start, start + result.arg.length), *[(0, n) for n in memory.shape])
-    found = B.shrink(slots, pairs)
+    found = B.shrink(memory.whole(memory.base), pairs)
     return B.flip(found, (0,)) if result.arg.is_reverse else found

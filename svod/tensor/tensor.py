@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from svod.base.above import above
 from svod.base.errors import DeviceError, DTypeError, ShapeError
 from svod.device.names import DISK_PREFIX
 from svod.dtype import types as dt
@@ -231,6 +232,9 @@ class Tensor(
     def __repr__(self) -> str:
         return describe(self)
 
+    def _repr_html_(self) -> str:
+        return str(above("notebook").tensor_html(self))
+
     def __format__(self, spec: str) -> str:
         return formatted(self, spec)
 
@@ -257,13 +261,15 @@ class Tensor(
         inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
         outputs: Sequence[str] | None = None,
         freeze: bool = False,
+        target: str | None = None,
     ) -> Any:
         """The plan that computes this tensor; ``plan.execute()`` runs it as often as wanted.
 
         ``inputs={"x": x}`` names buffers that ``plan.bind(x=array)`` or ``plan(x=array)`` replace.
         ``freeze=True`` makes all other memory constant: weights are folded and packed once.
+        ``target="aarch64-linux+dotprod"`` makes a plan for such a machine, to save or export it.
         """
-        return prepare([self, *others], config, inputs, outputs, freeze)
+        return prepare([self, *others], config, inputs, outputs, freeze, target)
 
     def contiguous(self) -> Tensor:
         """The same elements in a buffer of their own once realised; a copy if not row-major."""
@@ -343,10 +349,15 @@ class Tensor(
         """
         dims = (*spec, *[None] * (self.ndim - len(spec)))
         mesh.check(dims, self.shape)
-        if self.dtype.is_complex:
-            raise DTypeError("complex tensors cannot be sharded: give view_as_real(x)")
-        node = self.to(mesh.name).uop
-        return wrap(make(O.SHARD, node.dtype, (node,), Placement(dims)), mesh.name)
+        found = self.to(mesh.name)
+        node = B.floats_of(found.uop)
+        if device_below(node) != mesh.name:  # what reads no memory
+            node = B.copy(node, mesh.name)
+        if node.dtype is not found.dtype:
+            dims = (*dims, None)  # a complex number stays on one rank
+        return wrap(
+            B.like(found.uop, make(O.SHARD, node.dtype, (node,), Placement(dims))), mesh.name
+        )
 
     def to_device(self, device: str, /, *, stream: Any = None) -> Tensor:
         """On another device."""

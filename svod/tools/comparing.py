@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from svod.base.errors import ArgumentError
-from svod.base.progress import progress, watch
+from svod.base.progress import shown, watch
 from svod.tools.model_arguments import is_plan, model_arrays, open_model
 from svod.tools.report import Report, duration, table
 
@@ -75,7 +75,7 @@ def bench(options: argparse.Namespace) -> Report:
 def interleaved(runners: dict[str, Callable[[], Any]], seconds: float) -> dict[str, list[float]]:
     """Times of single runs, in turns; ``seconds`` is for each runner, and each runs thrice."""
     times: dict[str, list[float]] = {name: [] for name in runners}
-    for _ in progress(range(BLOCKS), "timing"):
+    for _ in shown(range(BLOCKS), "timing"):
         for name, runner in runners.items():
             end = time.perf_counter() + seconds / BLOCKS
             runner()  # its caches and threads are warm again

@@ -26,6 +26,7 @@ from svod.runtime.chosen import known_loops
 from svod.runtime.config import OptimizerConfig, PrepareConfig
 from svod.runtime.plan import ExecutionPlan
 from svod.schedule.preschedule import PreScheduleItem
+from svod.schedule.sorts import is_sort
 from svod.tensor.core.tensor_core import Core
 from svod.tensor.core.tensor_registry import buffer_node
 from svod.tensor.recording.realize import schedule_of
@@ -131,7 +132,7 @@ def chosen_loops(
     config: OptimizerConfig,
 ) -> Chosen:
     """The loops of a kernel: those of its plan, else those a plan would have now."""
-    if choice is None:
+    if choice is None or is_sort(body):
         return known_loops(body, machine, config)
     opts, by = choice
     if by == "nobody" or (by.startswith(PLAINER) and not opts):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from svod.base.errors import ConfigError
+from svod.tools import rank
 from svod.tools.report import Report
 
 
@@ -25,10 +26,15 @@ def launch(options: argparse.Namespace) -> Report:
         raise ConfigError(f"a program needs at least one rank, not {options.ranks}")
     if not Path(options.script).is_file():
         raise ConfigError(f"there is no program {options.script}")
-    command = [launcher(), "-n", str(options.ranks), sys.executable, options.script]
-    status = subprocess.run([*command, *options.arguments], check=False).returncode
+    started = command(options.ranks, options.script, *options.arguments)
+    status = subprocess.run(started, check=False).returncode
     data = {"ranks": options.ranks, "status": status}
     return Report(data, f"{options.ranks} ranks, exit status {status}", status == 0)
+
+
+def command(ranks: int, script: str, *arguments: str) -> list[str]:
+    """What starts a program in so many processes."""
+    return [launcher(), "-n", str(ranks), sys.executable, rank.__file__, script, *arguments]
 
 
 def launcher() -> str:

@@ -232,9 +232,9 @@ def _additions_ir() -> str:
 
 
 def _key() -> str:
-    from svod.device.cpu.host import cpu_identity, target
+    from svod.device.cpu.host import cpu_identity, identity, target
 
-    return f"costs-{digest(1, cpu_identity(), target().identity())}"
+    return f"costs-{digest(1, cpu_identity(), identity(target()))}"
 
 
 def _keep(found: dict[str, float]) -> None:

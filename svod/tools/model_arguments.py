@@ -21,7 +21,8 @@ def add_arguments(verb: argparse.ArgumentParser, name: str) -> None:
     """The grammar of a verb over models."""
     what = {"profile": "an ONNX file, a plan (.svod) or a script (.py)", "bench": "an ONNX file"}
     what |= {"compile": "an ONNX file"}
-    verb.add_argument("model", help=what.get(name, "an ONNX file or a plan (.svod)"))
+    if name != "viz":  # which says what it shows itself
+        verb.add_argument("model", help=what.get(name, "an ONNX file or a plan (.svod)"))
     verb.add_argument(
         "--dim", action="append", default=[], metavar="NAME=SIZE", type=_dimension,
         help="a size that the file names, as a number or a range: batch=8 or batch=1:64",
@@ -49,6 +50,10 @@ def add_arguments(verb: argparse.ArgumentParser, name: str) -> None:
     if name == "profile":
         verb.add_argument("--runs", type=_count, default=10, help="runs of the model (default 10)")
         verb.add_argument("--trace", metavar="FILE", help="write a trace that Perfetto opens")
+        verb.add_argument(
+            "--by", choices=("kernel", "module", "line"), default="kernel", help="what times are of"
+        )
+    if name in ("profile", "viz"):
         verb.add_argument("arguments", nargs="*", help="of a script")
 
 

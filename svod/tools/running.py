@@ -8,12 +8,12 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from svod.base.errors import ArgumentError
-from svod.base.progress import progress, watch
+from svod.base.progress import shown, watch
 from svod.tools.model_arguments import (
     file_name,
     given_arrays,
@@ -144,20 +144,36 @@ def compile_model(options: argparse.Namespace) -> Report:
 
 def explain(options: argparse.Namespace) -> Report:
     """The kernels that a model becomes, and why there is more than one plan where that is so."""
+    from svod.tools.explain import explanation
+
     notes: list[str] = []
+    parts: list[tuple[str, Any]] = []  # plans, each with where it ends and why
     if is_plan(options.model):
-        plan = open_plan(options)
+        parts.append(("", open_plan(options)))
     else:
         model = open_model(options)
         plan = prepared(model, options.model)
+        if plan is None:
+            with watch(f"compiling {os.path.basename(options.model)} in parts"):
+                parts = [(part.text, part.plan) for part in model.explained()]
+        else:
+            parts.append(("", plan))
         notes = list(model.notes)
-    from svod.tools.explain import explanation
-
-    text = explanation(plan, code=options.code) if plan is not None else ""
-    kernels = [] if plan is None else [op.kernel.entry_point for op in plan.prepared_kernels()]
-    data = {"model": options.model, "notes": notes, "calls": kernels, "text": text}
-    shown = notes + ([text.rstrip()] if text else ["there is no plan for all sizes"])
-    return Report(data, "\n".join(shown))
+    shown, stages = list(notes), []
+    for number, (text, plan) in enumerate(parts, 1):
+        if text:
+            shown.append(f"{number}. {text}")
+        kernels = plan.prepared_kernels() if plan is not None else ()
+        calls = [op.kernel.entry_point for op in kernels]
+        stages.append({"text": text, "calls": calls})
+        if calls:
+            shown.append(explanation(plan, code=options.code).rstrip())
+    if not parts:
+        shown.append("there is no plan for all sizes")
+    calls = [name for stage in stages for name in stage["calls"]]
+    text = "\n".join(shown)
+    data = {"model": options.model, "notes": notes, "calls": calls, "stages": stages, "text": text}
+    return Report(data, text)
 
 
 def profile(options: argparse.Namespace) -> Report:
@@ -165,28 +181,29 @@ def profile(options: argparse.Namespace) -> Report:
     if options.model.endswith(".py"):
         require_file(options.model)
         with _recorded(options) as profiles:
-            _run_script(options)
+            run_script(options.model, options.arguments, options.json)
     else:
         if options.arguments:
             raise ArgumentError("arguments are for scripts")
         call, _ = _callable(options, fill=True)
         call()
         with _recorded(options) as profiles:
-            for _ in progress(range(options.runs), f"running {options.model}"):
+            for _ in shown(range(options.runs), f"running {options.model}"):
                 call()
     return _profile_report(options, profiles)
 
 
 @contextlib.contextmanager
 def _recorded(options: argparse.Namespace) -> Any:
-    """The profiles of every kernel that runs in the block; the trace too where it is asked for."""
+    """Profile and origin of every kernel that runs in the block; the trace where it is wanted."""
     from svod.runtime import plan as plans
     from svod.runtime.trace import profile as trace
 
     found: list[Any] = []
 
-    def note(flat: Any, run: Any) -> None:
-        found.extend(run if flat is None else flat.profiles(run))
+    def note(plan: Any, run: Any) -> None:
+        ops = plan.prepared_ops()
+        found.extend([(p, ops[p.index].origin) for p in plan.profiles_of(run)])
 
     with trace(options.trace) if options.trace else contextlib.nullcontext():
         plans.watchers.append(note)
@@ -196,25 +213,27 @@ def _recorded(options: argparse.Namespace) -> Any:
             plans.watchers.remove(note)
 
 
-def _run_script(options: argparse.Namespace) -> None:
+def run_script(script: str, arguments: Sequence[str], is_quiet: bool = False) -> None:
+    """Run a program as Python would; what it prints goes to stderr where it shall be quiet."""
     before = sys.argv, list(sys.path)
-    sys.argv = [options.model, *options.arguments]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(options.model)))
-    to = contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext()
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    to = contextlib.redirect_stdout(sys.stderr) if is_quiet else contextlib.nullcontext()
     try:
         with to:
-            runpy.run_path(options.model, run_name="__main__")
+            runpy.run_path(script, run_name="__main__")
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
-            raise ArgumentError(f"{options.model} ended with status {leaving.code}") from None
+            raise ArgumentError(f"{script} ended with status {leaving.code}") from None
     finally:
         sys.argv, sys.path[:] = before
 
 
-def _profile_report(options: argparse.Namespace, profiles: list[Any]) -> Report:
+def _profile_report(options: argparse.Namespace, recorded: list[Any]) -> Report:
     from svod.runtime.profile import profile_table
     from svod.runtime.roofline import measured_roofline
 
+    profiles = [profile for profile, _ in recorded]
     roofline = measured_roofline() if any(p.kernel.bytes_moved for p in profiles) else None
     found = profile_table(profiles, roofline)
     data = {
@@ -225,7 +244,31 @@ def _profile_report(options: argparse.Namespace, profiles: list[Any]) -> Report:
         "kernels": [{name: getattr(row, name) for name in row.__slots__} for row in found.rows],
         "trace": options.trace,
     }
+    sums = {by: _sums(recorded, by) for by in ("module", "line")}
+    data["by"] = sums
     text = str(found) if profiles else "no kernel ran"
+    if options.by != "kernel" and profiles:
+        rows: list[Sequence[object]] = [(options.by, "calls", "time", "share")]
+        for row in sums[options.by]:
+            part = f"{row['ns'] / max(1, found.total_ns):.1%}"
+            rows.append((row["name"], row["calls"], duration(row["ns"] / 1e9), part))
+        text = table(rows, right=frozenset({1, 2, 3}))
     if options.trace:
         text += f"\n{options.trace} opens in ui.perfetto.dev"
     return Report(data, text)
+
+
+def _sums(recorded: list[Any], by: str) -> list[dict[str, Any]]:
+    """Calls and time by module, or by line of user code, the longest first."""
+    found: dict[str, dict[str, Any]] = {}
+    for profile, origin in recorded:
+        if origin is None:
+            name = "(no line)"
+        elif by == "module":
+            name = origin[2] or "(outside of modules)"
+        else:
+            name = f"{os.path.basename(origin[0])}:{origin[1]}"
+        row = found.setdefault(name, {"name": name, "calls": 0, "ns": 0})
+        row["calls"] += 1
+        row["ns"] += profile.elapsed_ns
+    return sorted(found.values(), key=lambda row: -row["ns"])

@@ -27,6 +27,7 @@ GOOD = {
     "SVOD_FALLBACK": ("0", False),
     "SVOD_CHECK_INDICES": ("0", False),
     "SVOD_MACHINE": ("AVX2", "avx2"),
+    "SVOD_TOP": ("1", True),
     "SVOD_BEAM": ("4", 4),
     "SVOD_ORIGINS": ("0", False),
     "SVOD_WARN_RECOMPILE": ("8", 8),
@@ -49,6 +50,7 @@ BAD = {
     "SVOD_FALLBACK": ["x"],
     "SVOD_CHECK_INDICES": ["x"],
     "SVOD_MACHINE": ["pentium"],
+    "SVOD_TOP": ["often"],
     "SVOD_BEAM": ["-2", "wide"],
     "SVOD_TUNED": ["x"],
 }

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
 from svod.base import paths
 from svod.base.knobs import knobs
+from svod.base.system import system_of
 
 
 def test_the_knob_moves_the_root(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_the_user_folder_follows_the_system(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(paths, "system", lambda: system_of(system))
     assert paths.cache_root() == tmp_path / expected
 
 
@@ -42,7 +42,7 @@ def test_windows_uses_the_local_application_folder(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(paths, "system", lambda: system_of("win32"))
     assert paths.cache_root() == tmp_path / "svod" / "Cache"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import pytest
@@ -86,5 +87,16 @@ def test_sums_of_a_tile_are_at_most_three_quarters_of_the_registers(size: int) -
         kernel = generate(body, cpu_target(machine))
         amounts = {opt.name: opt.amount for opt in kernel.opts}
         columns = amounts.get("TILE") or amounts["LANE"]
-        sums = amounts.get("UPCAST", 1) * columns * 4 // machine.vector_bytes
+        copies = prod([opt.amount for opt in kernel.opts if opt.name == "UPCAST"])
+        sums = copies * columns * 4 // machine.vector_bytes
         assert 4 <= sums <= machine.registers * 3 // 4, kernel.opts
+
+
+@pytest.mark.parametrize("size", [12, 24, 48, 96, 144, 240, 336])
+def test_lanes_are_vectors_that_the_code_generator_takes_apart(size: int) -> None:
+    for machine in (AVX2, NEON, Machine()):
+        body = bodies(floats(size, size) @ floats(size, size))[0]
+        opts = generate(body, cpu_target(machine)).opts
+        for opt in opts:
+            if opt.name == "LANE" and opt.amount > machine.lanes(4):
+                assert opt.amount // machine.lanes(4) in (2, 4), opts

@@ -11,7 +11,7 @@ import pytest
 
 import svod
 from svod.base.errors import ArgumentError, ShapeError
-from svod.base.progress import progress
+from svod.base.progress import shown
 from svod.data import (
     BatchSampler,
     ConcatDataset,
@@ -167,7 +167,7 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else():
             return True
 
     for stream, shows in ((Terminal(), True), (io.StringIO(), False)):
-        assert list(progress(range(3), "epoch 1", stream=stream)) == [0, 1, 2]
+        assert list(shown(range(3), "epoch 1", stream=stream)) == [0, 1, 2]
         assert ("epoch 1" in stream.getvalue() and "3/3" in stream.getvalue()) == shows
         assert bool(stream.getvalue()) == shows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +13,22 @@ import pytest
 
 import svod
 from svod import Tensor
-from svod.base.errors import ConfigError, CreateProgramError, PlanFormatError
+from svod.base.errors import (
+    ConfigError,
+    CreateProgramError,
+    ExecutionError,
+    PlanFormatError,
+    UnsupportedError,
+)
 from svod.base.knobs import knobs
+from svod.base.system import system
+from svod.base.system.linux import Linux
 from svod.codegen.render.llvm import LLVMRenderer
 from svod.device.cpu import compiler, features, host
 from svod.device.cpu.features import BASELINE, V2, V3, V4, decoded, host_features
 from svod.device.cpu.host import architecture, host_machine, machine_of, target, target_of
+from svod.device.cpu.targets import Target, parse_target
+from svod.optimize.contraction import tile_of
 from svod.optimize.machine import Machine
 from svod.runtime import portable
 from svod.runtime.caches import clear_kernel_cache, optimizer_machine
@@ -105,7 +117,7 @@ def test_text_of_the_system_is_no_source_of_facts(monkeypatch: pytest.MonkeyPatc
     before = machine_of("host")
     machine_of.cache_clear()
     target_of.cache_clear()
-    monkeypatch.setattr(host, "system_line", lambda name: "avx512f avx512vl amx")
+    monkeypatch.setattr(Linux, "processor_name", lambda self: "avx512f avx512vl amx")
     try:
         assert machine_of("host") == before
     finally:
@@ -120,7 +132,7 @@ def test_code_keeps_to_what_the_processor_says_whatever_llvm_thinks(
     """With the features of an older processor no instruction of a newer one is generated."""
     import llvmlite.binding as llvm
 
-    poor = host.Target("host", "x86_64", "", V2)
+    poor = Target("host", "x86_64", "", V2)
     monkeypatch.setattr(compiler, "target", lambda: poor)
     source = """define void @scale(ptr %p) {
   %x = load <16 x float>, ptr %p, align 4
@@ -145,6 +157,7 @@ def test_the_knob_sets_the_optimiser_and_the_code_generator() -> None:
         knobs.machine = "pentium"
 
 
+@on_x86
 def test_stored_code_and_tuned_loops_belong_to_a_machine() -> None:
     """SSE4 and the least x86-64 have the same facts and other instructions."""
     keys, tuned = set(), set()
@@ -175,6 +188,7 @@ def test_functions_without_fused_multiply_adds_are_as_exact() -> None:
         np.testing.assert_allclose(found, exact, rtol=4e-7, atol=1e-30)
 
 
+@on_x86
 def test_a_multiply_add_without_the_instruction_is_no_call_per_lane() -> None:
     with knobs.scope(MACHINE="sse4"):
         source = "".join(k.source for k in (Tensor(np.ones(64, "f4")).exp()).prepare().kernels())
@@ -230,7 +244,157 @@ def test_a_plan_needs_what_it_was_compiled_for(
 
 def test_facts_need_no_llvm() -> None:
     code = (
-        "import sys; from svod.device.cpu.host import host_machine, target; host_machine(); "
-        "target().identity(); assert 'llvmlite' not in sys.modules"
+        "import sys; from svod.device.cpu.host import host_machine, identity, target; "
+        "host_machine(); identity(target()); assert 'llvmlite' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+# -- machines elsewhere ----------------------------------------------------------------------------
+
+ELSEWHERE = "aarch64-linux+dotprod" if architecture() == "x86_64" else "x86-64-v3-linux"
+
+
+def test_a_text_names_a_machine() -> None:
+    arm = parse_target("aarch64-linux+dotprod+i8mm")
+    assert (arm.architecture, arm.system, arm.cpu) == ("aarch64", "linux", "generic")
+    assert arm.features == {"fp-armv8", "neon", "dotprod", "i8mm"}
+    assert parse_target("x86-64-v3").features == V3 == parse_target("X86_64-v3-linux").features
+    assert parse_target("x86-64+avx512vnni").features == V4 | {"avx512vnni"}
+    assert parse_target("arm64-macos").system == "macos"
+    wide = machine_of("x86-64-v4-linux+avx512vnni")
+    assert (wide.vector_bytes, wide.dots) == (64, ("i16", "u8s8"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("riscv64", "there is no architecture 'riscv64'; use x86-64, "),
+        ("aarch64-linux+avx2", "aarch64 has no feature 'avx2'; known: aes, bf16"),
+        ("x86-64-v5", "there is no architecture 'x86-64-v5'"),
+        ("", "there is no architecture ''"),
+    ],
+)
+def test_a_text_that_names_none_is_refused(text: str, why: str) -> None:
+    x = Tensor(np.ones(4, np.float32)).realize()
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        svod.prepare(x + 1, inputs=[x], target=text)
+
+
+def test_every_feature_of_a_target_is_one_that_llvm_knows(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """LLVM writes a line for a name that it does not know."""
+    for text in (
+        "x86-64" + "".join(f"+{name}" for name in features.X86_FEATURES if name != "64bit"),
+        "aarch64" + "".join(f"+{name}" for name in features.ARM_FEATURES),
+    ):
+        compiler.emit_object("define void @f() {\n  ret void\n}\n", parse_target(text))
+    assert capfd.readouterr().err == ""
+
+
+def test_the_same_text_gives_the_same_code_on_every_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Caches and cores of this machine are no facts of another one."""
+    before = machine_of(ELSEWHERE)
+    monkeypatch.setattr(host, "cache_sizes", lambda: {1: 1, 2: 2, 3: 3})
+    monkeypatch.setattr(Linux, "processors", lambda self: [0])
+    assert machine_of.__wrapped__(ELSEWHERE) == before
+
+
+def test_caches_are_those_that_the_system_knows() -> None:
+    for level, size in features.cache_sizes().items():
+        assert system().cache_bytes(level) in (None, size)
+
+
+@on_x86
+def test_windows_asks_the_processor_by_its_own_convention() -> None:
+    """Its arguments are in rcx, rdx and r8, which are the fourth, third and fifth here."""
+    call = features._Code(features.CODE["windows"][0], 0)._call
+    address = ctypes.cast(call, ctypes.c_void_p).value
+    assert address
+    words = (ctypes.c_uint32 * 4)()
+    kinds = (ctypes.c_size_t,) * 5
+    ctypes.CFUNCTYPE(None, *kinds)(address)(0, 0, 1, ctypes.addressof(words), 0)
+    expected = features.cpuid()(1, 0)
+    assert (words[0], words[3]) == (expected[0], expected[3]), "ebx holds the core's number"
+
+
+def test_a_plan_for_another_machine_is_saved_and_does_not_run_here(tmp_path: Path) -> None:
+    x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4)).realize()
+    w = Tensor(np.ones((4, 40), np.float32)).realize()
+    plan = svod.prepare((x @ w).exp(), inputs={"x": x}, freeze=True, target=ELSEWHERE)
+    assert not plan.is_native
+    with pytest.raises(ExecutionError, match=f"was prepared for {re.escape(ELSEWHERE)} and cannot"):
+        plan.execute()
+    plan.save(tmp_path / "there.svod")
+    with pytest.raises(PlanFormatError, match=r"was saved for (aarch64|x86_64) .*this is"):
+        load_plan(tmp_path / "there.svod")
+
+
+@on_x86
+def test_a_plan_for_a_smaller_machine_of_this_kind_runs_here(tmp_path: Path) -> None:
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = Tensor(data).realize()
+    plan = svod.prepare(x @ x.T, inputs={"x": x}, outputs=["y"], target="x86-64-v2-linux")
+    np.testing.assert_array_equal(plan(x=data), data @ data.T)
+    plan.save(tmp_path / "small.svod")
+    assert load_plan(tmp_path / "small.svod")(x=data).shape == (3, 3)
+    source = "".join(kernel.source for kernel in plan.kernels())
+    assert "x float>" in source and "<16 x float>" not in source and "<8 x float>" not in source
+
+
+def test_a_system_whose_code_nobody_loads_is_not_saved(tmp_path: Path) -> None:
+    x = Tensor(np.ones(4, np.float32)).realize()
+    plan = svod.prepare(x + 1, inputs=[x], target="aarch64-macos")
+    with pytest.raises(UnsupportedError, match="only Linux loads their code: export it"):
+        plan.save(tmp_path / "apple.svod")
+
+
+# -- narrow products -------------------------------------------------------------------------------
+
+
+def bytes_product(first: str, second: str, target: str) -> tuple[object, np.ndarray, np.ndarray]:
+    """A plan of a product of bytes whose depth does not fill words, its input and the result."""
+    rng = np.random.default_rng(0)
+    limits = {"int8": (-128, 128), "uint8": (0, 256)}
+    a = rng.integers(*limits[first], (17, 50)).astype(first)
+    b = rng.integers(*limits[second], (50, 40)).astype(second)
+    x, y = Tensor(a).realize(), Tensor(b).realize()
+    result = x.cast("int32") @ y.cast("int32")
+    plan = svod.prepare(result, inputs={"a": x}, outputs=["y"], target=target)
+    return plan, a, a.astype(np.int32) @ b.astype(np.int32)
+
+
+ARM_DOTS = "aarch64-linux+dotprod", "aarch64-linux+dotprod+i8mm"
+
+
+@pytest.mark.parametrize("signs", [("int8", "int8"), ("uint8", "uint8"), ("uint8", "int8")])
+def test_products_of_bytes_use_the_instructions_of_each_machine(signs: tuple[str, str]) -> None:
+    alike = signs[0] == signs[1]
+    for wanted, expected in (
+        ("x86-64-v3+avxvnni", "avx512.vpdpbusd.256"),
+        (ARM_DOTS[0], ".udot." if signs == ("uint8", "uint8") else ".sdot."),
+        (ARM_DOTS[1], {False: ".usdot."}.get(alike, ".udot." if "u" in signs[0] else ".sdot.")),
+        ("aarch64-linux", ""),
+        ("x86-64-v3", ""),
+    ):
+        plan, data, exact = bytes_product(*signs, wanted)
+        source = "".join(kernel.source for kernel in plan.kernels())
+        assert expected in source, wanted
+        assert bool(expected) == ("dot" in source or "vpdp" in source), wanted
+        if plan.is_native:
+            np.testing.assert_array_equal(plan(a=data), exact)
+
+
+def test_machines_with_two_multipliers_get_tiles_with_enough_chains() -> None:
+    """Twelve sums keep both busy and leave registers for columns and a row."""
+    for name, registers in (("avx2", 16), ("sse4", 16), ("neon", 32)):
+        machine = machine_of(name)
+        assert machine.multipliers == 2
+        for size in (64, 100, 512, 1000, 2048):
+            vectors, rows = tile_of(size, size, machine, machine.lanes(4))
+            assert vectors * rows >= 10, (name, size)
+            assert vectors * rows + vectors + 1 <= registers, (name, size)
+    assert machine_of("avx512").multipliers == 1

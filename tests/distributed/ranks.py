@@ -26,7 +26,7 @@ DOWN = RANDOM.standard_normal((16, 4)).astype(np.float32)
 
 
 def main(folder: Path, kind: str) -> None:
-    grid = mesh({"data": 2, "model": 2}, timeout=2.0)
+    grid = mesh({"data": 2, "model": 2}, timeout=7.0)
     rank = grid.hosted[0]
     losses: list[float] = []
     found: dict[str, object] = {"losses": losses, "hosted": len(grid.hosted)}
@@ -39,7 +39,7 @@ def main(folder: Path, kind: str) -> None:
             if step == 3 and kind == "die" and rank == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
             if step == 3 and kind == "late" and rank == 1:
-                time.sleep(6)
+                time.sleep(20)
             rows = 4 if kind == "other" and rank == 3 else 8
             x = svod.Tensor(BATCH[:rows]).shard(grid, ("data",))
             start = time.monotonic()

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("mpi4py", reason="ranks in processes need mpi4py")
 from svod.base.errors import ConfigError
-from svod.tools.launching import launcher
+from svod.tools.launching import command
 
 PROGRAM = Path(__file__).with_name("ranks.py")
 pytestmark = pytest.mark.long
@@ -20,11 +20,10 @@ pytestmark = pytest.mark.long
 
 def _run(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
     try:
-        command = [launcher(), "-disable-auto-cleanup", "-n", "4"]
+        started = command(4, str(PROGRAM), str(folder), kind)
     except ConfigError as error:
         pytest.skip(str(error))
-    command += [sys.executable, str(PROGRAM), str(folder), kind]
-    subprocess.run(command, check=False, timeout=60, capture_output=True)
+    subprocess.run(started, check=False, timeout=90, capture_output=True)
     return {int(f.stem): json.loads(f.read_text()) for f in folder.glob("*.json")}
 
 
@@ -60,3 +59,15 @@ def test_a_fault_of_a_rank_is_named_by_the_others(
         error = found[other]["error"]
         assert says in error or f"rank {rank} is at [" in error
         assert found[other]["seconds"] < 10
+
+
+def test_a_rank_that_is_killed_is_named_and_fewer_ranks_go_on(tmp_path: Path) -> None:
+    from bench.soak.ranks import goes_on, kill_one, losses_alone
+
+    try:
+        command(4, "")
+    except ConfigError as error:
+        pytest.skip(str(error))
+    wanted = losses_alone(tmp_path)
+    kill_one(tmp_path, 1, 0.1)
+    goes_on(tmp_path, wanted)

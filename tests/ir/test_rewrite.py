@@ -413,7 +413,7 @@ def test_sweep_drops_what_nobody_holds_and_keeps_the_rest() -> None:
     before = live_nodes()
     node = op(EXP, param(70))
     for i in range(1000):
-        node = op(ADD, op(NEG, node), num(i + 0.25))
+        node = op(ADD, op(NEG, node), num(i + 0.70703125))
     del node
     assert live_nodes() > before + 2000
     assert sweep() >= 3000

@@ -10,8 +10,9 @@ import pytest
 import svod
 from svod.llm.config import config_of_folder
 from svod.llm.decoder import Decoder
-from svod.llm.engine import Engine, Sampling
+from svod.llm.engine import Engine
 from svod.llm.names import named_as_gguf
+from svod.llm.sampling import Sampling
 
 pytestmark = pytest.mark.long
 SIZES: dict[str, Any] = {
@@ -34,6 +35,43 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": ("Gemma3TextConfig", {**SIZES, **WINDOW, "num_hidden_layers": 6}),
     "phi3": ("Phi3Config", {**SIZES, "pad_token_id": 0}),
     "gpt2": ("GPT2Config", GPT2),
+    "mixtral": ("MixtralConfig", {**SIZES, "num_local_experts": 4}),
+    "qwen3_moe": (
+        "Qwen3MoeConfig",
+        {
+            **SIZES,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+            "norm_topk_prob": True,
+            "head_dim": 32,
+        },
+    ),
+    "qwen3_moe_not_normed": (
+        "Qwen3MoeConfig",
+        {
+            **SIZES,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 48,
+        },
+    ),
+    "starcoder2": ("Starcoder2Config", SIZES),
+    "smollm3": ("SmolLM3Config", {**SIZES, "num_hidden_layers": 5, "pad_token_id": 0}),
+    "phi4": (
+        "Phi3Config",
+        {
+            **SIZES,
+            "pad_token_id": 0,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "rope_parameters": {
+                "rope_theta": 10000.0,
+                "rope_type": "default",
+                "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
 }
 
 

@@ -28,8 +28,8 @@ ALPHABETS = [(0x20, 0x7E), (0xA0, 0x24F), (0x370, 0x52F), (0x590, 0x6FF), (0x900
              (0x1F300, 0x1F64F), (0x2000, 0x206F)]  # fmt: skip
 
 
-def texts(count: int = COUNT) -> list[str]:
-    source = random.Random(11)
+def texts(count: int = COUNT, seed: int = 11) -> list[str]:
+    source = random.Random(seed)
     words = [w for s in SAMPLES for w in s.split(" ")]
     found = list(SAMPLES)
     while len(found) < count:

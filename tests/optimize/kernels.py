@@ -68,7 +68,20 @@ KERNELS = {
     "run-time columns": lambda: (_sized() @ floats(33, 64)).permute(1, 0).contiguous(),
     "window of a batch": lambda: _batch(3, 12, 30).conv2d(floats(8, 3, 3, 3), padding=1),
     "attention of a batch": lambda: _attention_of_batch(),
+    "sums in blocks": lambda: block_sums(9),
+    "sums in blocks of one row": lambda: block_sums(1),
 }
+
+
+def block_sums(rows: int) -> Tensor:
+    """A product with nibbles in lanes: 3 panels of 16 columns, 5 blocks of 2 x 2 words."""
+    quants = Tensor((np.arange(3 * 5 * 2 * 64) % 251).astype(np.uint8).reshape(3, 5, 1, 2, 16, 4))
+    shifts = (svod.arange(2, dtype=svod.uint8) * 4).reshape(1, 1, 2, 1, 1, 1)
+    quants = ((quants >> shifts) & 15).unsqueeze(0).cast(svod.int32)
+    scales = Tensor((np.arange(240) % 13).astype(np.float16).reshape(1, 3, 5, 16)).float()
+    x = _bytes(rows, 1, 5, 2, 2, 1, 4).cast(svod.int32)
+    sums = (quants * x).sum((3, 4, 6), dtype=svod.int32).float()
+    return (sums * scales).sum(2).reshape(rows, 48)
 
 
 def _bytes(*shape: int) -> Tensor:

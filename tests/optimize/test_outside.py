@@ -85,3 +85,15 @@ def test_cores_share_a_loop_that_is_there_for_a_batch_of_one() -> None:
 def test_only_run_time_axes_go_outside() -> None:
     with pytest.raises(OptimizeError, match="run-time size"):
         apply_opts(loops_of(body_of("matmul")), [Opt("OUTER", 0)], MACHINE)
+
+
+def test_a_size_of_one_element_at_most_is_a_loop_like_others() -> None:
+    size = svod.Variable("few", 0, 1)
+    x = svod.Tensor.empty(1, 4).realize()[:size]
+    results = x * 2, x.sum(0), x @ svod.Tensor(np.eye(4, dtype=np.float32)), x.T + 1
+    plan = svod.prepare(*results, inputs={"x": x})
+    for count in (1, 0, 1):
+        given = random(count, 4)
+        wanted = given * 2, given.sum(0), given, given.T + 1
+        for found, right in zip(plan(x=given), wanted, strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-6)

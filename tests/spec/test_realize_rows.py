@@ -210,7 +210,7 @@ def test_an_output_that_does_not_fit_is_a_shape_error():
     plan = (x + 1).prepare()
     other = Tensor(numbers(2, 3)) * 2
     with pytest.raises(ShapeError, match="4 elements is no tensor of \\(2, 3\\)"):
-        realizing.wire([other], plan)
+        realizing.wire([other], plan.output_buffers())
     with pytest.raises(ShapeError):
         (x + 1).realize().reshape(3, 3)
 
@@ -317,7 +317,11 @@ def test_only_pending_tensors_are_computed(runs):
 @pytest.mark.row("S111")
 def test_fewer_outputs_than_tensors_is_an_error(monkeypatch):
     a, b = Tensor(numbers(3)) + 1, Tensor(numbers(3)) + 2
-    monkeypatch.setattr(realizing.ExecutionPlan, "num_outputs", lambda self: 1)
+    monkeypatch.setattr(
+        realizing.ExecutionPlan,
+        "output_buffers",
+        lambda self, every=realizing.ExecutionPlan.output_buffers: every(self)[:1],
+    )
     with pytest.raises(BatchOutputMismatch) as error:
         realize([a, b])
     assert (error.value.expected, error.value.actual) == (2, 1)
@@ -376,7 +380,7 @@ def test_wiring_stops_at_the_last_output():
     plan = (x + 1).prepare()
     first, second = Tensor(numbers(4)) * 5, Tensor(numbers(4)) * 6
     lazy = second.uop
-    realizing.wire([first, second], plan)
+    realizing.wire([first, second], plan.output_buffers())
     assert buffer_of(first.uop) is plan.output_buffer() and second.uop is lazy
 
 
@@ -462,6 +466,18 @@ def test_names_that_make_no_sense_are_refused():
         prepare([x + 2], inputs={"a": x, "b": x})
     with pytest.raises(ConfigError, match="1 outputs need as many names"):
         prepare([x + 3], outputs=["a", "b"])
+
+
+def test_inputs_without_elements_are_inputs_of_results_that_read_nothing():
+    x, y = Tensor(np.zeros((3, 0), np.float32)), Tensor(np.zeros((0, 4), np.float32))
+    bias = Tensor(numbers(4))
+    plan = prepare([x @ y + bias], inputs={"x": x, "y": y, "bias": bias})
+    assert list(plan.inputs) == ["bias", "x", "y"]
+    given = {"x": np.zeros((3, 0), np.float32), "y": np.zeros((0, 4), np.float32)}
+    other = numbers(4, seed=1)
+    np.testing.assert_array_equal(plan(**given, bias=other), np.stack([other] * 3))
+    with pytest.raises(ShapeError, match="'x'"):
+        plan(**given | {"x": np.zeros((3, 1), np.float32)}, bias=other)
 
 
 def test_copies_between_two_cpu_devices_are_copies():

@@ -220,6 +220,49 @@ def test_lengths() -> None:
     assert last.item() == 1.0 and ys.shape == (0,)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_one_plan_serves_run_time_lengths_and_batches(reverse: bool) -> None:
+    steps, rows = svod.Variable("steps", 0, T), svod.Variable("rows", 1, B)
+    xs = Tensor.empty((T, B, H), dtype="float64").realize()[:steps, :rows]
+    start = Tensor.empty((B, H), dtype="float64").realize()[:rows]
+    shift = Tensor.empty((B, H), dtype="float64").realize()[:rows]
+    w = Tensor(W)
+
+    def step(state: Any, x: Any) -> Any:
+        new = (x + state @ w + shift).tanh()
+        return new, (new * 2, state)
+
+    last, (twice, before) = svod.scan(step, start, xs, reverse=reverse)
+    given = {"xs": xs, "start": start, "shift": shift}
+    plan = svod.prepare(last, twice, before, inputs=given)
+    for t, b in ((4, 2), (T, B), (1, 1), (0, 3)):
+        state, found = START[:b], []
+        for x in X[:t, :b][:: -1 if reverse else 1]:
+            found.append(state)
+            state = np.tanh(x + state @ W + START[:b])
+        found.append(state)
+        results = plan(xs=X[:t, :b], start=START[:b], shift=START[:b])
+        order = slice(None, None, -1 if reverse else 1)
+        np.testing.assert_allclose(results[0], state)
+        np.testing.assert_allclose(results[1], 2 * np.array(found[1:]).reshape(t, b, H)[order])
+        np.testing.assert_allclose(results[2], np.array(found[:-1]).reshape(t, b, H)[order])
+
+
+def test_gradients_of_a_run_time_length() -> None:
+    steps = svod.Variable("steps", 1, T)
+    xs = Tensor.empty((T, B, H), dtype="float64").realize()[:steps]
+    w = Tensor(W).realize().requires_grad_(True)
+
+    def loss(xs: Any, length: Any) -> Any:
+        _, ys = svod.scan(lambda s, x: ((x + s @ w).tanh(),) * 2, Tensor(START), xs, length)
+        return (ys * ys).sum()
+
+    plan = svod.prepare(svod.autograd.grad(loss(xs, steps), [w])[0], inputs={"xs": xs})
+    for t in (4, 1, T):
+        (wanted,) = svod.autograd.grad(loss(Tensor(X[:t]), t), [w])
+        np.testing.assert_allclose(plan(xs=X[:t]), wanted.numpy(), rtol=1e-12)
+
+
 def test_a_carry_may_be_overwritten_after_the_loop_has_read_it() -> None:
     state = Tensor(START).realize()
     before = state.clone().realize()

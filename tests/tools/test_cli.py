@@ -24,7 +24,21 @@ def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_verb() -> None:
     result = run("--help")
     assert result.returncode == 0
-    verbs = ("bench", "compile", "demo", "doctor", "env", "explain", "inspect", "profile", "run")
+    verbs = (
+        "bench",
+        "bench-llm",
+        "chat",
+        "compile",
+        "demo",
+        "doctor",
+        "env",
+        "explain",
+        "generate",
+        "inspect",
+        "profile",
+        "run",
+        "serve",
+    )
     for verb in verbs:
         assert verb in result.stdout
     assert run("env", "--help").returncode == 0

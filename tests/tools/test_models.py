@@ -124,18 +124,32 @@ def test_a_compiled_model_runs_as_a_plan(mlp: Path, capsys: Any) -> None:
     assert "bench takes an ONNX file" in refused(capsys, "bench", plan)
 
 
-def test_compile_says_why_there_is_no_plan(tmp_path: Path, capsys: Any) -> None:
-    node = helper.make_node("NonZero", ["x"], ["y"])
+def test_a_model_in_parts_is_explained_part_by_part(tmp_path: Path, capsys: Any) -> None:
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("NonZero", ["e"], ["i"], name="filter"),
+        helper.make_node("Cast", ["i"], ["y"], to=1),
+    ]
     path = tmp_path / "m.onnx"
-    data = build([node, helper.make_node("Shape", ["y"], ["s"])], {"x": np.zeros(3, np.float32)},
-                 ["s"])  # fmt: skip
-    path.write_bytes(data)
-    model = svod.onnx.load(data)
-    try:
-        assert model.plan is not None
-    except svod.onnx.OnnxError:
-        assert "no single plan" in refused(capsys, "compile", path, "-o", tmp_path / "m.svod")
-        assert "no plan for all sizes" in said(capsys, "explain", path)
+    path.write_bytes(build(nodes, {"x": np.zeros(3, np.float32)}, ["y"]))
+    assert "no single plan" in refused(capsys, "compile", path, "-o", tmp_path / "m.svod")
+    text = said(capsys, "explain", path)
+    assert "1. a plan up to NonZero 'filter', whose data say how many results it has" in text
+    assert "2. then a plan for 0 to 3 results of i" in text
+    found = json.loads(said(capsys, "explain", path, "--json"))
+    assert [len(stage["calls"]) for stage in found["stages"]] == [1, 1]
+
+
+def test_explain_shows_sorts_of_a_plan(tmp_path: Path, capsys: Any) -> None:
+    node = helper.make_node("TopK", ["x", "k"], ["y", "i"])
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", 1, [300])],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [helper.make_tensor("k", 7, [1], [300])],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    assert "kernel sort_300" in said(capsys, "explain", tmp_path / "m.onnx")
 
 
 def test_explain_shows_kernels(mlp: Path, capsys: Any) -> None:

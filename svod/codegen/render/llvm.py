@@ -19,9 +19,9 @@ from svod.ir.node import UOp
 class LLVMRenderer(LLVMMemory):
     """Writes one kernel. ``declarations`` collects the intrinsics it used."""
 
-    def __init__(self, stream: bool = False, has_fma: bool = True) -> None:
+    def __init__(self, stream: bool = False, has_fma: bool = True, is_arm: bool = False) -> None:
         super().__init__(stream)
-        self.has_fma = has_fma
+        self.has_fma, self.is_arm = has_fma, is_arm
         self.variables: list[str] = []
         self.current: dict[UOp, str] = {}  # ACC -> its value now
         self.rare: frozenset[UOp] = frozenset()  # made where a branch needs them

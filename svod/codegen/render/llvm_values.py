@@ -34,6 +34,7 @@ class LLVMValues:
     """Lines of a function, and what writes values into them."""
 
     has_fma = True  # of the processor
+    is_arm = False
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -125,7 +126,7 @@ class LLVMValues:
 
     def _dot(self, node: UOp) -> str:
         """The sum of products of words, on vectors of a size that an instruction takes."""
-        form = dot_form(node)
+        form = dot_form(node, self.is_arm)
         a, b = [self._emit(f"bitcast {type_name(s.dtype)} {self._value(s)} to {form.words}")
                 for s in node.src[:2]]  # fmt: skip
         if form.swaps:

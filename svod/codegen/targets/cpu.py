@@ -131,7 +131,7 @@ def join(texts: Sequence[KernelText]) -> str:
 def _plain(
     symbol: str, loops: Loop, variables: list[str], machine: Machine
 ) -> tuple[str, set[str]]:
-    renderer = LLVMRenderer(has_fma=machine.has_fma)
+    renderer = LLVMRenderer(has_fma=machine.has_fma, is_arm=machine.is_arm)
     return renderer.render(symbol, loops, variables), renderer.declarations
 
 
@@ -139,7 +139,7 @@ def _streaming(
     symbol: str, nodes: list[UOp], loops: Loop, variables: list[str], machine: Machine
 ) -> tuple[str, set[str]]:
     """Stores past the caches, and a second form for outputs that are not aligned."""
-    fast = LLVMRenderer(stream=True, has_fma=machine.has_fma)
+    fast = LLVMRenderer(True, machine.has_fma, machine.is_arm)
     first = fast.render(f"{symbol}_stream", loops, variables)
     if not fast.streamed:
         return _plain(symbol, loops, variables, machine)

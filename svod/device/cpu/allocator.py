@@ -12,11 +12,11 @@ import contextlib
 import ctypes
 import itertools
 import mmap
-import sys
 from typing import ClassVar, Final
 
 import numpy as np
 
+from svod.base.system import system
 from svod.device.allocator import ALIGNMENT, POOL_BYTES, Allocator, Block, Bytes
 
 PAGE: Final = 4096
@@ -61,7 +61,7 @@ class HostAllocator(Allocator):
     def _map(self, nbytes: int) -> Block:
         shift = self._next_shift()
         # Address space that is never touched costs no memory.
-        memory = _private_map(nbytes + shift + HUGE_PAGE)
+        memory = system().private_map(nbytes + shift + HUGE_PAGE)
         start = np.frombuffer(memory, np.uint8).ctypes.data
         base = _round_up(start, HUGE_PAGE)
         whole = (nbytes + shift) // HUGE_PAGE * HUGE_PAGE  # a tail takes small pages: no waste
@@ -72,13 +72,6 @@ class HostAllocator(Allocator):
 
     def _next_shift(self) -> int:
         return STAGGER[next(self._turn) % len(STAGGER)]
-
-
-def _private_map(nbytes: int) -> mmap.mmap:
-    if sys.platform == "win32":
-        return mmap.mmap(-1, nbytes)
-    # Python's default is shared memory, which gets no huge pages and is shared with forks.
-    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -27,7 +27,18 @@ from svod.codegen.target import KernelCode
 from svod.codegen.target import Target as CodeTarget
 from svod.codegen.targets.cpu import cpu_target
 from svod.device.cpu.elf import ObjectFormatError, ObjectImage
-from svod.device.cpu.host import Target, host_machine, target
+from svod.device.cpu.host import (
+    architecture,
+    host_machine,
+    identity,
+    machine_of,
+    refuse_if_foreign,
+    runs_here,
+    target,
+    target_of,
+    triple,
+)
+from svod.device.cpu.targets import Target
 from svod.device.device import Size3, Toolchain
 from svod.device.spec import CompiledSpec, ProgramSpec
 from svod.ir.node import UOp
@@ -48,12 +59,14 @@ class CpuProgram:
     __slots__ = ("_call", "_image", "address", "name", "target")
     is_reentrant: ClassVar[bool] = True
 
-    def __init__(self, name: str, address: int, image: object) -> None:
+    def __init__(
+        self, name: str, address: int, image: object, wanted: Target | None = None
+    ) -> None:
         self.name = name
         self.address = address
         self._image = image
         self._call = _signature()(address)
-        self.target = target()
+        self.target = wanted or target()
 
     @property
     def object_code(self) -> bytes | None:
@@ -78,10 +91,32 @@ def _signature() -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
+class ForeignProgram:
+    """Machine code of one kernel for another machine: it can be saved and exported."""
+
+    __slots__ = ("name", "object_code", "target")
+    is_reentrant: ClassVar[bool] = True
+
+    def __init__(self, name: str, object_code: bytes, wanted: Target) -> None:
+        self.name, self.object_code, self.target = name, object_code, wanted
+
+    def __call__(
+        self,
+        buffers: Sequence[int],
+        vals: Sequence[int],
+        global_size: Size3 | None = None,
+        local_size: Size3 | None = None,
+    ) -> None:
+        refuse_if_foreign(self.target)
+
+
 class CpuRenderer:
-    """Kernel bodies to LLVM IR."""
+    """Kernel bodies to LLVM IR, for the machine of a name or, without one, of SVOD_MACHINE."""
 
     device = "CPU"
+
+    def __init__(self, machine: str = "") -> None:
+        self.machine = machine
 
     def render(self, ast: UOp, name: str | None = None) -> ProgramSpec:
         return spec_of(generate(ast, self.target()))
@@ -90,12 +125,15 @@ class CpuRenderer:
         return None
 
     def target(self) -> CodeTarget[Machine]:
-        return _code_target(host_machine())
+        return _code_target(
+            machine_of(self.machine) if self.machine else host_machine(), self.machine
+        )
 
 
 @cache
-def _code_target(machine: Machine) -> CodeTarget[Machine]:
-    return replace(cpu_target(machine), emit=lambda source: object_for(source))
+def _code_target(machine: Machine, name: str) -> CodeTarget[Machine]:
+    wanted = target_of(name) if name else None
+    return replace(cpu_target(machine), emit=lambda source: object_for(source, wanted))
 
 
 def spec_of(code: KernelCode) -> ProgramSpec:
@@ -108,11 +146,14 @@ def spec_of(code: KernelCode) -> ProgramSpec:
 class CpuCompiler:
     """LLVM's code generator, without any of its optimisation passes."""
 
+    def __init__(self, machine: str = "") -> None:
+        self.machine = machine
+
     def cache_key(self) -> str:
-        return compiler_identity()
+        return compiler_identity(target_of(self.machine) if self.machine else None)
 
     def compile(self, spec: ProgramSpec) -> CompiledSpec:
-        binary = object_for(spec.src)
+        binary = object_for(spec.src, target_of(self.machine) if self.machine else None)
         return CompiledSpec(
             name=spec.name, ast=spec.ast, src=spec.src, bytes=binary,
             var_names=tuple(spec.var_names), global_size=spec.global_size,
@@ -136,13 +177,30 @@ def toolchain() -> Toolchain:
     return Toolchain(((CpuRenderer(), CpuCompiler()),), load_program, load_module)
 
 
+@cache
+def toolchain_for(machine: str) -> Toolchain:
+    """What makes code for the machine of a name; it is loaded where it can run."""
+    wanted = target_of(machine)
+
+    def load_named(code: bytes, names: Sequence[str]) -> Sequence[CpuProgram | ForeignProgram]:
+        if not runs_here(wanted):
+            return [ForeignProgram(name, code, wanted) for name in names]
+        image = load_image(code)
+        return [CpuProgram(name, image.symbol(name), image, wanted) for name in names]
+
+    def load_one(compiled: CompiledSpec) -> CpuProgram | ForeignProgram:
+        return load_named(compiled.bytes, [compiled.name])[0]
+
+    return Toolchain(((CpuRenderer(machine), CpuCompiler(machine)),), load_one, load_named)
+
+
 # -- object code ---------------------------------------------------------------------------------
 
 
-def object_for(source: str) -> bytes:
+def object_for(source: str, wanted: Target | None = None) -> bytes:
     """The object code of a module: from the store, or compiled and stored."""
     store = object_store() if knobs.debug < 6 else None  # there is assembly only when compiling
-    key = digest(source, compiler_identity()) if store is not None else ""
+    key = digest(source, compiler_identity(wanted)) if store is not None else ""
     if store is not None:
         with span("object store"):
             found = store.get(key)
@@ -150,7 +208,7 @@ def object_for(source: str) -> bytes:
             counters["loaded"] += 1
             return found
     with span("llvm"):
-        binary = emit_object(source)
+        binary = emit_object(source, wanted)
     counters["compiled"] += 1
     if store is not None:
         store.put(key, binary)
@@ -159,7 +217,7 @@ def object_for(source: str) -> bytes:
 
 def load_image(binary: bytes) -> Any:
     """Code in executable memory, with ``symbol(name)``."""
-    target().refuse_if_foreign()
+    refuse_if_foreign(target())
     with span("load"):
         try:
             image = ObjectImage(binary)
@@ -184,9 +242,9 @@ def object_store() -> BlobStore | None:
     return BlobStore(cache_folder("objects"), knobs.object_cache_bytes)
 
 
-def compiler_identity() -> str:
+def compiler_identity(wanted: Target | None = None) -> str:
     """Everything that shapes object code: LLVM, the processor it is for, our own format."""
-    return _identity_for(target())
+    return _identity_for(wanted or target())
 
 
 @cache
@@ -194,7 +252,7 @@ def _identity_for(wanted: Target) -> str:
     found = importlib.util.find_spec("llvmlite")
     if found is None or found.origin is None:
         raise CompileError("llvmlite is not installed: pip install llvmlite")
-    parts = [FORMAT, wanted.identity()]
+    parts = [FORMAT, identity(wanted)]
     folder = Path(found.origin).parent / "binding"
     for library in sorted(folder.glob("*llvmlite*")):
         stat = library.stat()
@@ -210,14 +268,14 @@ def _target_machine(wanted: Target) -> Any:
     import llvmlite.binding as llvm
 
     hold_llvm_at_fork()
-    if wanted.triple():
+    if triple(wanted):
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     else:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-    triple = wanted.triple() or llvm.get_process_triple()
-    return llvm.Target.from_triple(triple).create_target_machine(
+    name = triple(wanted) or llvm.get_process_triple()
+    return llvm.Target.from_triple(name).create_target_machine(
         cpu=wanted.cpu or llvm.get_host_cpu_name(),
         features=_features(wanted),
         opt=2,
@@ -240,20 +298,22 @@ def _features(wanted: Target) -> str:
     """All that LLVM knows, on or off: a name may stand for more than the processor has."""
     import llvmlite.binding as llvm
 
-    known = llvm.get_host_cpu_features()
+    known = llvm.get_host_cpu_features() if wanted.architecture == architecture() else {}
     if wanted.features is None:
-        return "" if wanted.cpu else known.flatten()
+        return "" if wanted.cpu else llvm.get_host_cpu_features().flatten()
+    if wanted.architecture != "x86_64":  # its names for what this processor lacks say nothing
+        return ",".join([f"+{name}" for name in sorted(wanted.features)])
     names = sorted({*known, *wanted.features})
     # A register of 64 bytes is not avoided where the optimiser has chosen one.
     return ",".join(["-prefer-256-bit", *[f"{'+-'[n not in wanted.features]}{n}" for n in names]])
 
 
-def emit_object(source: str) -> bytes:
+def emit_object(source: str, wanted: Target | None = None) -> bytes:
     """LLVM's code generation, after LLVM itself has checked the module."""
     import llvmlite.binding as llvm
 
     with _llvm_lock:
-        machine = _target_machine(target())
+        machine = _target_machine(wanted or target())
         _refuse_if_too_large(source)
         try:
             parsed = llvm.parse_assembly(source)
@@ -264,6 +324,27 @@ def emit_object(source: str) -> bytes:
         if knobs.debug >= 6:
             debug(6, machine.emit_assembly(parsed))
         return bytes(machine.emit_object(parsed))
+
+
+def emit_linked(sources: Sequence[str], public: Sequence[str], wanted: Target) -> bytes:
+    """The code of several modules as one object in which only some functions have names."""
+    import llvmlite.binding as llvm
+
+    with _llvm_lock:
+        machine = _target_machine(wanted)
+        _refuse_if_too_large("".join(sources))
+        try:
+            whole = llvm.parse_assembly(sources[0])
+            for source in sources[1:]:
+                whole.link_in(llvm.parse_assembly(source))
+            whole.triple, whole.data_layout = machine.triple, str(machine.target_data)
+            whole.verify()
+        except RuntimeError as problem:
+            raise CompileError(f"LLVM refused a module to export: {problem}") from None
+        for function in whole.functions:
+            if not function.is_declaration and function.name not in public:
+                function.linkage = "internal"
+        return bytes(machine.emit_object(whole))
 
 
 def assembly(source: str) -> str:

@@ -12,7 +12,6 @@ Best compiled with `reloc="pic", codemodel="small"`.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import weakref
 from collections.abc import Callable, Mapping
@@ -20,7 +19,8 @@ from functools import lru_cache
 from struct import Struct, error
 from typing import NamedTuple
 
-from svod.base.errors import AllocationError, CompileError
+from svod.base.errors import CompileError
+from svod.base.system import system
 
 
 class ObjectFormatError(CompileError):
@@ -68,14 +68,13 @@ class ObjectImage:
             if section.number in layout.offsets and section.kind != _NOBITS:
                 start = layout.offsets[section.number]
                 image[start : start + section.size] = data[section.start : section.end]
-        base = _map(layout.size)
-        self._release = weakref.finalize(self, _libc().munmap, base, layout.size)
+        base = system().map_code(layout.size, layout.executable)
+        self._release = weakref.finalize(self, system().unmap_code, base, layout.size)
         self._release.atexit = False
         self.address, self.size = base, layout.size
         try:
             _Linker(layout, image, base, externals).relocate_all()
-            ctypes.memmove(base, (ctypes.c_char * len(image)).from_buffer(image), len(image))
-            _make_executable(base, layout.executable, layout.machine)
+            system().fill_code(base, image, layout.executable)
         except BaseException:
             self._release()
             raise
@@ -269,7 +268,7 @@ class _Linker:
             return self.base + self.layout.offsets[symbol.section] + symbol.value
         if (given := self.externals.get(symbol.name)) is not None:
             return given
-        if (found := _process_symbol(symbol.name)) is not None:
+        if (found := _symbol(symbol.name)) is not None:
             return found
         if symbol.is_weak or not symbol.name:
             return 0
@@ -379,50 +378,6 @@ def _round_up(value: int, multiple: int) -> int:
     return (value + multiple - 1) // multiple * multiple
 
 
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    size, pointer, integer = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int
-    libc.mmap.restype = pointer
-    libc.mmap.argtypes = (pointer, size, integer, integer, integer, ctypes.c_int64)
-    libc.mprotect.argtypes = (pointer, size, integer)
-    libc.munmap.argtypes = (pointer, size)
-    return libc
-
-
-def _map(size: int) -> int:
-    readable_writable = mmap.PROT_READ | mmap.PROT_WRITE
-    address = _libc().mmap(
-        None, size, readable_writable, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
-    )
-    if address is None or address == ctypes.c_void_p(-1).value:
-        raise AllocationError(f"no memory for {size} bytes of code: error {ctypes.get_errno()}")
-    return int(address)
-
-
-def _make_executable(address: int, size: int, machine: int) -> None:
-    if size == 0:
-        return
-    # On aarch64 the instruction cache does not see data writes by itself.
-    if machine == _AARCH64 and (flush := _process_symbol("__clear_cache")) is not None:
-        arguments = (ctypes.c_void_p, ctypes.c_void_p)
-        ctypes.CFUNCTYPE(None, *arguments)(flush)(address, address + size)
-    if _libc().mprotect(address, size, mmap.PROT_READ | mmap.PROT_EXEC) != 0:
-        raise CompileError(
-            f"the system refuses executable memory: mprotect gave error {ctypes.get_errno()}"
-        )
-
-
-# Where a name is looked up when the process itself lacks it: libm for scalar maths that LLVM
-# expands to calls, libgcc for conversions that the processor lacks.
-_LIBRARIES = (None, "libm.so.6", "libgcc_s.so.1")
-
-
 @lru_cache(maxsize=1024)
-def _process_symbol(name: str) -> int | None:
-    for library in _LIBRARIES:
-        try:
-            return ctypes.cast(ctypes.CDLL(library)[name], ctypes.c_void_p).value
-        except (OSError, AttributeError):
-            continue
-    return None
+def _symbol(name: str) -> int | None:
+    return system().symbol(name)

@@ -4,6 +4,7 @@ CPUID and the registers that the system saves are what LLVM looks at too, so not
 not the text of a system that describes another processor (sandboxes, emulators), and not LLVM,
 which is told these features and no others. The optimiser's facts, the code generator's features,
 the keys of stored code and the needs of saved plans all come from here; LLVM is not loaded for it.
+An aarch64 processor tells programs nothing, so the system is asked there.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import platform
-import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
-from svod.base.errors import CompileError
+from svod.base.system import system
 
 Registers = tuple[int, ...]
 
@@ -43,23 +42,81 @@ _BITS: dict[tuple[int, int], dict[int, dict[int, str]]] = {
     (7, 1): {0: {4: "avxvnni", 5: "avx512bf16", 23: "avxifma"}},
     (0x80000001, 0): {2: {0: "sahf", 5: "lzcnt", 6: "sse4a", 8: "prfchw"}},
 }  # fmt: skip
+X86_FEATURES = tuple(sorted(
+    V4.union(*[bits.values() for registers in _BITS.values() for bits in registers.values()])
+))  # fmt: skip
+ARM_FEATURES = (
+    "aes", "bf16", "crc", "dotprod", "fp-armv8", "fp16fml", "fullfp16", "i8mm", "lse", "neon",
+    "rdm", "sha2", "sve", "sve2",
+)  # fmt: skip
 _SAVES_AVX, _SAVES_AVX512 = 0x6, 0xE6  # parts of the registers that the system saves
 _NEEDS_AVX = frozenset({"avx", "avx2", "f16c", "fma", "vaes", "vpclmulqdq", "avxvnni", "avxifma"})
 
-# rdi: where to write; rsi: leaf, rdx: subleaf.
-_CPUID = bytes.fromhex("53 89f0 89d1 0fa2 8907 895f04 894f08 89570c 5b c3")
-_XGETBV = bytes.fromhex("31c9 0f01d0 8907 895704 c3")
+# Where to write, leaf, subleaf: in rdi, rsi and rdx, on Windows in rcx, rdx and r8.
+CODE = {
+    "posix": ("53 89f0 89d1 0fa2 8907 895f04 894f08 89570c 5b c3", "31c9 0f01d0 8907 895704 c3"),
+    "windows": (
+        "53 4989c9 89d0 4489c1 0fa2 418901 41895904 41894908 4189510c 5b c3",
+        "4989c8 31c9 0f01d0 418900 41895004 c3",
+    ),
+}
+
+
+def is_x86() -> bool:
+    """Whether this processor is asked by CPUID."""
+    return platform.machine().lower() in ("x86_64", "amd64")
 
 
 @cache
 def host_features() -> frozenset[str]:
     """The features of the processor this process runs on."""
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return frozenset(system_line("Features").split())  # by the system's names
-    if not sys.platform.startswith("linux") and sys.platform != "darwin":
-        return _from_llvm()
-    cpuid, saved = _Code(_CPUID, 2), _Code(_XGETBV, 0)
-    return decoded(cpuid, lambda: saved()[0])
+    if is_x86():
+        return decoded(cpuid(), lambda: _saved_registers()()[0])
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return system().arm_features() & set(ARM_FEATURES)
+    return frozenset()
+
+
+@cache
+def processor_model() -> tuple[str, int]:
+    """The name of this processor, and the number of its family, model and stepping; 0 where it
+    has none."""
+    if not is_x86():
+        return system().processor_name() or platform.processor(), 0
+    ask, text = cpuid(), b""
+    if ask(0x80000000, 0)[0] >= 0x80000004:
+        words = [word for leaf in range(0x80000002, 0x80000005) for word in ask(leaf, 0)]
+        text = b"".join([word.to_bytes(4, "little") for word in words])
+    return text.rstrip(b"\0").decode(errors="replace").strip(), ask(1, 0)[0]
+
+
+@cache
+def cache_sizes() -> dict[int, int]:
+    """Bytes of data caches by level, of those that are known."""
+    found = cpuid_caches(cpuid()) if is_x86() else {}
+    for level in (1, 2, 3):
+        size = found.get(level) or system().cache_bytes(level)
+        if size:
+            found[level] = size
+    return found
+
+
+def cpuid_caches(ask: Callable[[int, int], Registers]) -> dict[int, int]:
+    """Bytes of data caches by level, as CPUID describes them: AMD in a leaf of its own."""
+    extended = ask(0x80000000, 0)[0]
+    has_own = extended >= 0x8000001D and ask(0x80000001, 0)[2] >> 22 & 1
+    leaf = 0x8000001D if has_own else 4
+    if leaf == 4 and ask(0, 0)[0] < 4:
+        return {}
+    found: dict[int, int] = {}
+    for number in range(16):
+        kind, shape, sets, _ = ask(leaf, number)
+        if kind & 31 == 0:
+            break
+        if kind & 31 != 2:  # instructions
+            line, parts, ways = shape & 0xFFF, shape >> 12 & 0x3FF, shape >> 22
+            found[kind >> 5 & 7] = (line + 1) * (parts + 1) * (ways + 1) * (sets + 1)
+    return found
 
 
 def decoded(cpuid: Callable[[int, int], Registers], saved: Callable[[], int]) -> frozenset[str]:
@@ -87,40 +144,33 @@ def decoded(cpuid: Callable[[int, int], Registers], saved: Callable[[], int]) ->
     return frozenset(found)
 
 
+@cache
+def cpuid() -> Callable[[int, int], Registers]:
+    """CPUID: registers of a leaf and a subleaf."""
+    return _Code(_code()[0], 2)
+
+
+@cache
+def _saved_registers() -> Callable[[], Registers]:
+    return _Code(_code()[1], 0)
+
+
+def _code() -> tuple[str, str]:
+    return CODE["windows" if sys.platform == "win32" else "posix"]
+
+
 class _Code:
     """A few bytes of machine code as a function of so many numbers, which writes four words."""
 
-    def __init__(self, code: bytes, count: int) -> None:
-        self._memory = mmap.mmap(-1, mmap.PAGESIZE)
-        self._memory.write(code)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        process = ctypes.CDLL(None, use_errno=True)
-        process.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-        if process.mprotect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC):
-            number = ctypes.get_errno()
-            raise CompileError(
-                f"the system refuses executable memory: mprotect gave error {number}"
-            )
-        kinds = (ctypes.c_void_p, *[ctypes.c_uint32] * count)
-        self._call = ctypes.CFUNCTYPE(None, *kinds)(address)
+    def __init__(self, code: str, count: int) -> None:
+        image = bytearray(mmap.PAGESIZE)
+        raw = bytes.fromhex(code)
+        image[: len(raw)] = raw
+        address = system().map_code(len(image), len(image))
+        system().fill_code(address, image, len(image))
+        self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_uint32] * count)(address)
 
     def __call__(self, *numbers: int) -> Registers:
         words = (ctypes.c_uint32 * 4)()
         self._call(ctypes.addressof(words), *numbers)
         return tuple(words)
-
-
-def system_line(name: str) -> str:
-    """A line of what the system says of its processors; empty where it says nothing."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    found = re.search(rf"^{name}\s*:\s*(.*)$", text, re.MULTILINE)
-    return found.group(1) if found else ""
-
-
-def _from_llvm() -> frozenset[str]:
-    import llvmlite.binding as llvm
-
-    return frozenset({name for name, has in llvm.get_host_cpu_features().items() if has})

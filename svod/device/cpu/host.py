@@ -1,60 +1,34 @@
 """What CPU kernels are compiled for: one description, for the optimiser and for LLVM.
 
 ``SVOD_MACHINE`` names it. ``host`` is the processor of this process with all it has; the others are
-what processors of a kind have in common, so that their code can be tried where there is more.
+what processors of a kind have in common, so that their code can be tried where there is more. A
+text such as ``aarch64-linux+dotprod`` is a machine elsewhere, with facts of its own.
 """
 
 from __future__ import annotations
 
-import os
 import platform
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from svod.base.errors import DeviceError
-from svod.base.hashing import digest
 from svod.base.knobs import knobs
-from svod.device.cpu.features import BASELINE, V2, V3, V4, host_features, system_line
+from svod.base.system import system
+from svod.device.cpu.features import (
+    BASELINE,
+    V2,
+    V3,
+    V4,
+    cache_sizes,
+    host_features,
+    processor_model,
+)
+from svod.device.cpu.targets import SYSTEMS, Target, parse_target
 from svod.optimize.machine import Machine
 
 _NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
-_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 _AVX512 = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A processor, or what several have in common."""
-
-    name: str
-    architecture: str
-    cpu: str  # LLVM's name of it; empty for that of this processor
-    features: frozenset[str] | None  # by LLVM's names; None for what ``cpu`` has by itself
-
-    def identity(self) -> str:
-        """Everything of it that compiled code depends on."""
-        features = "" if self.features is None else " ".join(sorted(self.features))
-        model = "" if self.cpu else cpu_identity()
-        return digest(self.architecture, self.cpu, features, model)
-
-    def triple(self) -> str:
-        """LLVM's name of the processor and the system; empty for those of this process."""
-        is_here = self.architecture == architecture()
-        return "" if is_here else _TRIPLES.get(self.architecture, self.architecture)
-
-    def refuse_if_foreign(self) -> None:
-        """Raise where this processor cannot run its code."""
-        if self.architecture != architecture():
-            lacks = f"is {architecture()}, not {self.architecture}"
-        elif self.features is not None and not self.features <= host_features():
-            lacks = f"lacks {', '.join(sorted(self.features - host_features()))}"
-        else:
-            return
-        raise DeviceError(
-            f"SVOD_MACHINE={self.name} makes code that this processor cannot run: it {lacks}; "
-            "use SVOD_MACHINE=host"
-        )
+KINDS = ("host", "avx512", "avx2", "sse4", "neon", "generic")  # what SVOD_MACHINE takes
+CORES = 8  # of a machine elsewhere: into how many parts a large kernel is split
 
 
 def architecture() -> str:
@@ -70,10 +44,12 @@ def target() -> Target:
 
 @cache
 def target_of(name: str) -> Target:
-    """The target that a value of ``SVOD_MACHINE`` names."""
+    """The target that a value of ``SVOD_MACHINE``, or the text of a machine, names."""
     here = architecture()
+    if name not in KINDS:
+        return parse_target(name)
     if name == "host":
-        return Target(name, here, "", host_features() if here == "x86_64" else None)
+        return Target(name, here, "", host_features() or None)
     if name == "neon" or (name == "generic" and here == "aarch64"):
         return Target(name, "aarch64", "generic", None)
     if name == "generic" and here != "x86_64":
@@ -87,6 +63,43 @@ def target_of(name: str) -> Target:
     return Target(name, "x86_64", cpu, features)
 
 
+def triple(wanted: Target) -> str:
+    """LLVM's name of the processor and the system of a target; empty for those of this process."""
+    if runs_here(wanted) or (not wanted.is_named and wanted.architecture == architecture()):
+        return ""
+    return f"{wanted.architecture}-{SYSTEMS[wanted.system or 'linux']}"
+
+
+def runs_here(wanted: Target) -> bool:
+    """Whether this process can run the code of a target."""
+    return not _obstacle(wanted)
+
+
+def refuse_if_foreign(wanted: Target) -> None:
+    """Raise where this processor cannot run the code of a target."""
+    obstacle = _obstacle(wanted)
+    if not obstacle:
+        return
+    if wanted.is_named:
+        raise DeviceError(
+            f"the plan was prepared for {wanted.name} and cannot run here: this processor "
+            f"{obstacle}; save it and load it there, or export it"
+        )
+    raise DeviceError(
+        f"SVOD_MACHINE={wanted.name} makes code that this processor cannot run: it {obstacle}; "
+        "use SVOD_MACHINE=host"
+    )
+
+
+def _obstacle(wanted: Target) -> str:
+    if wanted.architecture != architecture():
+        return f"is {architecture()}, not {wanted.architecture}"
+    if wanted.system and wanted.system != system().name:
+        return f"runs {system().name}, not {wanted.system}"
+    lacking = (wanted.features or frozenset()) - host_features()
+    return f"lacks {', '.join(sorted(lacking))}" if lacking else ""
+
+
 def host_machine() -> Machine:
     """The facts of what kernels are compiled for: vectors, registers, instructions, caches."""
     return machine_of(knobs.machine)
@@ -94,7 +107,8 @@ def host_machine() -> Machine:
 
 @cache
 def machine_of(name: str) -> Machine:
-    """The facts of a target; cores and caches are those of this processor."""
+    """The facts of a target; cores and caches are those of this processor, or usual ones where
+    the target is elsewhere."""
     found = target_of(name)
     features = found.features or frozenset()
     width, registers = 16, 16
@@ -104,57 +118,46 @@ def machine_of(name: str) -> Machine:
         width, registers = 64, 32
     elif "avx2" in features:
         width = 32
-    if not hasattr(os, "sched_getaffinity"):
-        cores = os.cpu_count() or 1
-    else:
-        cores = len(os.sched_getaffinity(0))
+    caches = {} if found.is_named else cache_sizes()
     return Machine(
         vector_bytes=width,
         registers=registers,
-        cores=min(cores, 64),
-        l1_bytes=_cache_bytes(1, 32 << 10),
-        l2_bytes=_cache_bytes(2, 1 << 20),
-        stream_bytes=_cache_bytes(3, 32 << 20),
+        cores=CORES if found.is_named else min(len(system().processors()), 64),
+        l1_bytes=caches.get(1, 32 << 10),
+        l2_bytes=caches.get(2, 1 << 20),
+        stream_bytes=caches.get(3, 32 << 20),
+        multipliers=1 if width == 64 else 2,
         has_masks=width == 64,
         has_parts=width == 64,
         has_fma=found.architecture != "x86_64" or "fma" in features,
-        dots=_dots(features) if width == 64 else (),
+        is_arm=found.architecture == "aarch64",
+        dots=_dots(features, width),
     )
 
 
-def _dots(features: frozenset[str]) -> tuple[str, ...]:
-    """Which words of narrow numbers the processor multiplies."""
+def _dots(features: frozenset[str], width: int) -> tuple[str, ...]:
+    """Which words of narrow numbers the processor multiplies: of bytes with unlike signs u8s8,
+    with like signs s8s8."""
+    if width < 64:
+        words = ("i16", "u8s8") if "avxvnni" in features and width == 32 else ()
+        bytes_alike = ("s8s8",) if "dotprod" in features else ()
+        return (*words, *bytes_alike, *(("u8s8",) if "i8mm" in features else ()))
     bf16 = ("bf16",) if "avx512bf16" in features else ()
     return (*bf16, "i16", "u8s8") if "avx512vnni" in features else bf16
+
+
+def identity(wanted: Target) -> str:
+    """Everything of a target that compiled code depends on."""
+    return wanted.identity(cpu_identity())
 
 
 @cache
 def cpu_identity() -> str:
     """Architecture, model and features of this processor, as a part of keys."""
-    keys = ("model name", "cpu family", "model", "stepping", "CPU part")
-    model = " | ".join([system_line(key) for key in keys])
-    return f"{platform.machine()} {model or platform.processor()} {sorted(host_features())}"
+    model, number = processor_model()
+    return f"{platform.machine()} {model} {number:x} {sorted(host_features())}"
 
 
 def cpu_model() -> str:
     """This processor's name, for people."""
-    return system_line("model name") or system_line("CPU part") or platform.processor()
-
-
-def _cache_bytes(level: int, default: int) -> int:
-    base = Path("/sys/devices/system/cpu/cpu0/cache")
-    for index in range(8):
-        folder = base / f"index{index}"
-        try:
-            if int((folder / "level").read_text()) != level:
-                continue
-            if (folder / "type").read_text().strip() == "Instruction":
-                continue
-            size = (folder / "size").read_text().strip()
-        except (OSError, ValueError):
-            continue
-        if size.endswith("K"):
-            return int(size[:-1]) << 10
-        if size.endswith("M"):
-            return int(size[:-1]) << 20
-    return default
+    return processor_model()[0]

@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from svod.base.errors import DeviceError
 from svod.base.timing import span
-from svod.device.cuda.driver import FUNCTION_DYNAMIC_SHARED, Context
+from svod.device.cuda.driver import (
+    FUNCTION_DYNAMIC_SHARED,
+    FUNCTION_LOCAL,
+    FUNCTION_REGISTERS,
+    FUNCTION_SHARED,
+    Context,
+)
 from svod.device.cuda.maps import MapMemory
 from svod.device.device import Size3
 from svod.ir.needs import Needs
@@ -84,6 +90,25 @@ class CudaProgram:
             needs = Needs(self.align, self.shared, self.tensors)
             found = CudaProgram(self.name, module, needs, self._compile_plain)
             self._elsewhere[owner.number] = found
+        return found
+
+    def resources(self, threads: int) -> dict[str, int]:
+        """What a block of so many threads takes of a multiprocessor, and how many fit on one."""
+        driver = self.context.use()
+
+        def ask(number: int) -> int:
+            return driver.integer("cuFuncGetAttribute", number, self.function)
+
+        found = {
+            "registers per thread": ask(FUNCTION_REGISTERS),
+            "spilled bytes per thread": ask(FUNCTION_LOCAL),
+            "shared bytes per block": ask(FUNCTION_SHARED) + self.shared,
+            "threads per block": threads,
+        }
+        occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        if driver.has(occupancy):
+            blocks = driver.integer(occupancy, self.function, threads, self.shared)
+            found["blocks per multiprocessor"] = blocks
         return found
 
     def function_for(self, buffers: Sequence[int]) -> int:

@@ -105,6 +105,7 @@ OPTIONAL: Final[dict[str, tuple[Any, ...]]] = {
         c_void_p, c_int, c_uint, c_uint64, c_void_p, c_void_p, c_void_p, c_void_p,
         c_int, c_int, c_int, c_int,
     ),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (_integer, c_void_p, c_int, c_size_t),
 }  # fmt: skip
 
 # Device attributes.
@@ -218,6 +219,10 @@ class Driver:
         found = c_int()
         self.call(name, byref(found), *arguments)
         return found.value
+
+    def has(self, name: str) -> bool:
+        """Whether the driver has a call that it may lack."""
+        return name in self._functions
 
     def handle(self, name: str, *arguments: Any) -> int:
         """A call whose first parameter receives a handle."""

@@ -38,13 +38,13 @@ class Dimensions:
         self._is_first: dict[str, bool] = {}
         self._joined: dict[str, str] = {}  # sizes that are taken to be another one
         self._may_join = True
-        taken = {i.name for i in (*inputs, *outputs)}
+        self.taken = {i.name for i in (*inputs, *outputs)}  # names that variables may not have
         for info in inputs:
             for axis, size in enumerate(info.shape or ()):
                 name = size if isinstance(size, str) else f"{info.name}.{axis}"
                 if isinstance(size, int) or name in self._names:
                     continue
-                self._names[name] = _plain(name, taken)
+                self._names[name] = plain_name(name, self.taken)
                 self._is_first[name] = axis == 0
                 if name in given:
                     self.variables[name] = _given(self._names[name], name, given.pop(name))
@@ -147,7 +147,7 @@ class Dimensions:
         self.variables[name] = svod.Variable(plain, low, high) if low != high else low
 
 
-def _plain(name: str, taken: set[str]) -> str:
+def plain_name(name: str, taken: set[str]) -> str:
     """A name that a variable may have, and no port has."""
     plain = re.sub(r"\W", "_", name)
     plain = plain if plain.isidentifier() else f"d{plain}"

@@ -22,10 +22,11 @@ class UnsupportedModel(OnnxError, UnsupportedError):
 class NeedsValue(Exception):
     """An operator needs numbers that are not known before the model runs (internal)."""
 
-    def __init__(self, name: str, why: str) -> None:
+    def __init__(self, name: str, why: str, most: int | None = None) -> None:
         super().__init__(name, why)
         self.name = name
         self.why = why
+        self.most = most  # of a number that is one size
 
 
 class NeedsSize(Exception):

@@ -8,12 +8,14 @@ not supported is collected over the whole graph and reported at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import svod
 from svod.base.errors import SvodError, UnsupportedError
+from svod.base.progress import step
 from svod.frontend.onnx import registry
 from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedModel
 from svod.frontend.onnx.limits import (
@@ -24,6 +26,7 @@ from svod.frontend.onnx.limits import (
     check_turns,
 )
 from svod.frontend.onnx.registry import Array, Operator, Value
+from svod.frontend.onnx.steps import Steps
 from svod.frontend.onnx.tensors import Store, carried
 from svod.frontend.onnx.types import (
     ELEMENTS,
@@ -89,8 +92,10 @@ class Importer:
         store: Store,
         device: str | None = None,
         is_dynamic: bool = False,
+        steps: Steps | None = None,
     ) -> None:
         self.model = model
+        self.steps = Steps.of(model.graph) if steps is None else steps.copy()
         self.store = store
         self.device = device or default_device()
         self.is_dynamic = is_dynamic  # the numbers of tensors may be read
@@ -105,24 +110,39 @@ class Importer:
         self._initial: dict[int, Value] = {}
         self._tensors: dict[int, tuple[Array, Tensor]] = {}
 
-    def run(self, feeds: dict[str, Value], kinds: dict[str, int] | None = None) -> list[Value]:
+    def run(self, feeds: dict[str, Value]) -> list[Value]:
         """The outputs of the model for values of its inputs."""
-        scope = Scope(_versions(self.model.opset_import))
-        scope.kinds.update(kinds or {})
-        self._outermost = scope
-        outputs = self.graph(self.model.graph, feeds, scope)
-        return self._declared(outputs, scope)
+        return self.resume(0, feeds)
 
     def resume(self, index: int, values: dict[str, Value]) -> list[Value]:
         """The outputs of the model from a node on, with the values that it and later ones use."""
         graph = self.model.graph
-        scope = Scope(_versions(self.model.opset_import))
-        self._add_initializers(graph, scope)
-        scope.values.update(values)
-        self._outermost = scope
-        self.nodes(graph.nodes[index:], scope, index)
+        scope = self._scope(values)
+        for info in graph.inputs:
+            if info.name in values:
+                self._note_kind(info, scope)
+        self.nodes(self.steps.nodes, scope, index)
         found = [self.value(info.name, scope, "the graph's outputs") for info in graph.outputs]
         return self._declared(found, scope)
+
+    def one(self, index: int, values: dict[str, Value]) -> list[Value]:
+        """All results of one node of the model, those without a name too."""
+        proto = self.steps.nodes[index]
+        scope = self._scope(values)
+        inputs = [self.value(n, scope, describe(proto)) if n else None for n in proto.inputs]
+        results: list[Value] = self._apply(proto, inputs, scope)
+        if self.problems:
+            raise UnsupportedModel(_listed(self.problems))
+        return results
+
+    def _scope(self, values: dict[str, Value]) -> Scope:
+        """The scope of the model's own graph."""
+        scope = Scope(_versions(self.model.opset_import))
+        for graph in self.steps.graphs:
+            self._add_initializers(graph, scope)
+        scope.values.update(values)
+        self._outermost = scope
+        return scope
 
     def _declared(self, outputs: list[Value], scope: Scope) -> list[Value]:
         """The outputs of the model, after all of them were found to have the file's types."""
@@ -139,6 +159,14 @@ class Importer:
                 names = [ELEMENTS[n].name if n in ELEMENTS else str(n) for n in (wanted, found)]
                 raise OnnxError(f"output {info.name!r} is declared {names[0]}, but is {names[1]}")
         return outputs
+
+    def halted_view(self) -> NodeView:
+        """The node of the model that needed numbers."""
+        assert self.halted is not None
+        index, scope = self.halted
+        proto = self.steps.nodes[index]
+        inputs = [self.value(n, scope, describe(proto)) if n else None for n in proto.inputs]
+        return NodeView(self, proto, inputs, scope, scope.versions.get(_domain(proto.domain), 1))
 
     def check(self) -> str:
         """What the file has that is not supported, as far as that is seen without importing."""
@@ -196,7 +224,9 @@ class Importer:
             scope.values[sparse.values.name] = self.sparse(sparse)
 
     def nodes(self, nodes: list[Message], scope: Scope, first: int = 0) -> None:
-        for index, proto in enumerate(nodes, first):
+        for index, proto in self._walk(nodes, scope, first):
+            if scope is self._outermost:
+                step(f"node {proto.op_type}", index - first + 1, len(nodes))
             self.count += 1
             if self.count > NODES_LIMIT:
                 raise OnnxError(f"the model has more than {NODES_LIMIT} nodes")
@@ -216,6 +246,22 @@ class Importer:
             for name, value in zip(proto.outputs, results, strict=False):
                 if name:
                     scope.values[name] = value
+
+    def _walk(
+        self, nodes: list[Message], scope: Scope, first: int
+    ) -> Iterator[tuple[int, Message]]:
+        """Nodes with their places; of the model's own graph, with known branches in their place."""
+        index = first
+        while index < len(nodes):
+            proto = nodes[index]
+            if scope is self._outermost and proto.op_type == "If" and not _domain(proto.domain):
+                name = next(iter(proto.inputs), "")
+                known = scope.values.get(name)
+                if name and nodes is self.steps.nodes and self.steps.take_branch(index, known):
+                    self._add_initializers(self.steps.graphs[-1], scope)
+                    continue
+            yield index, proto
+            index += 1
 
     def value(self, name: str, scope: Scope, where: str) -> Value:
         found = scope.find(name)
@@ -391,13 +437,13 @@ class Importer:
             return svod.full(array.shape, fill, dtype=kind.carrier, device=self.device)
         return Tensor(np.asarray(array, order="C"), device=self.device)
 
-    def host(self, value: Value, name: str, why: str) -> Array:
+    def host(self, value: Value, name: str, why: str, most: int | None = None) -> Array:
         """The numbers of a value."""
         if isinstance(value, np.ndarray):
             return value
         if self.is_dynamic:
             return np.asarray(value.numpy())
-        raise NeedsValue(name, why)
+        raise NeedsValue(name, why, most)
 
     def _note_kind(self, info: Message, scope: Scope) -> None:
         kind = info.type
@@ -464,10 +510,13 @@ class NodeView:
         if element(number).is_narrow:
             self.scope.kinds[self.proto.outputs[position]] = number
 
-    def host(self, value: Value) -> Array:
-        """The numbers of an input: known ones and sizes, or those of a tensor while running."""
+    def host(self, value: Value, most: int | None = None) -> Array:
+        """The numbers of an input: known ones and sizes, or those of a tensor while running.
+
+        ``most`` says that an input is one size, from 0 up to that.
+        """
         place = next((i for i, v in enumerate(self.inputs) if v is value), 0)
-        return self.importer.host(value, self.proto.inputs[place], describe(self.proto))
+        return self.importer.host(value, self.proto.inputs[place], describe(self.proto), most)
 
     def tensor(self, value: Value) -> Tensor:
         return self.importer.tensor(value)

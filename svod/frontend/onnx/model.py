@@ -3,35 +3,46 @@
 Sizes that the file names become Variables, and one plan serves all of their values. Where the graph
 does not hold for a whole range, or where numbers of an input decide shapes (`Reshape` by an input),
 there is a plan for each combination that is met. Where numbers computed inside decide what follows,
-the plan is split there: few numbers (the condition of an If) have a plan of the rest for each value
-of them, after others nodes are run as they are met. `model.notes` says which and why.
+the plan is split there (`stages.py`). `model.notes` says which and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
 
 import svod
-from svod.base.errors import AllocationError, VariableError
+from svod.base.errors import VariableError
 from svod.frontend.onnx import operators  # noqa: F401  # fills the registry
-from svod.frontend.onnx.dimensions import Dimensions
+from svod.frontend.onnx.counted import counted
+from svod.frontend.onnx.dimensions import Dimensions, plain_name
 from svod.frontend.onnx.errors import NeedsSize, NeedsValue, OnnxError, UnsupportedModel
 from svod.frontend.onnx.file import File, ValueInfo, open_file
 from svod.frontend.onnx.importer import Importer, names_used
 from svod.frontend.onnx.registry import Array, Value
+from svod.frontend.onnx.stages import (
+    FEW,
+    NO_PLAN,
+    Explained,
+    Numbers,
+    Planned,
+    Split,
+    Stage,
+    free_variables,
+    mapped,
+    realized,
+    reason_text,
+)
+from svod.frontend.onnx.steps import Steps
 from svod.frontend.onnx.types import CARRIERS, STRING, element, from_carrier, to_carrier
 from svod.ir import ops as O
 from svod.ir.node import UOp, largest
-from svod.ir.symbolic import value_of
-from svod.schedule.sizes import reachable, replace_in_size
+from svod.schedule.sizes import reachable
 from svod.tensor.tensor import Tensor
 
-FEW = 8  # elements of what decides, for a plan of the rest for each value
-RESTS_LIMIT = 16  # such plans; values that come later have none
 PLANS_LIMIT = 32  # plans kept where each combination of sizes has its own; the oldest goes first
 
 
@@ -53,77 +64,6 @@ def load(
     return Model(open_file(source), dict(dims or {}), device, freeze)
 
 
-class _Planned:
-    """A plan with the way from arrays to it and back."""
-
-    def __init__(
-        self, plan: Any, ports: dict[str, str], results: list[Any], sizes: frozenset[str]
-    ) -> None:
-        self.plan = plan
-        self.ports = ports  # port of each input
-        self.sizes = sizes  # variables that no input of the plan shows
-        self.results = results  # for each output: a position in the plan's results, or an array
-
-    def run(self, feeds: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Value]:
-        found: Any = ()
-        if self.plan is not None:
-            given = {port: feeds[name] for name, port in self.ports.items()}
-            found = self.plan(**given, **{n: sizes[n] for n in self.sizes})
-            found = found if isinstance(found, tuple) else (found,)
-        return [found[r] if isinstance(r, int) else _numbers(r, sizes) for r in self.results]
-
-
-class _Split:
-    """A plan for the first nodes of a model, and what comes after it once its numbers are there.
-
-    The node at which it ends needs the numbers of one value. Where these are few, the other nodes
-    are a plan for each of their values, perhaps split again; else they run one by one.
-    """
-
-    def __init__(
-        self, model: Model, first: _Planned, live: dict[str, Value], feeds: Mapping[str, Value],
-        need: str, index: int,
-    ) -> None:  # fmt: skip
-        self.model = model
-        self.first = first
-        self.live = live  # what later nodes use: tensors, and known numbers
-        self.names = [n for n in live if n not in feeds]  # of what the plan computes
-        self.inputs = [n for n in live if n in feeds]
-        self.need = need  # the name of what decides
-        self.index = index  # of the first node after the plan
-        self._rests: dict[bytes, _Planned | _Split | None] = {}
-
-    @property
-    def plan(self) -> Any:
-        return self.first.plan
-
-    def run(self, feeds: Mapping[str, Array], sizes: Mapping[str, int]) -> list[Value]:
-        values = dict(zip(self.names, self.first.run(feeds, sizes), strict=True))
-        values |= {n: feeds[n] for n in self.inputs}
-        rest = self._rest(values)
-        if rest is not None:
-            return rest.run(values, sizes)
-        importer = self.model._new_importer(is_dynamic=True)
-        given = {
-            n: importer.tensor(v.copy()) if isinstance(self.live[n], Tensor) else v
-            for n, v in values.items()
-        }
-        return _realized(importer.resume(self.index, given))
-
-    def _rest(self, values: dict[str, Array]) -> _Planned | _Split | None:
-        """The plan that follows for the numbers of a run; None where there is none."""
-        found = values.get(self.need)
-        if found is None or found.size > FEW:
-            return None
-        key = found.tobytes()
-        if key not in self._rests:
-            if len(self._rests) >= RESTS_LIMIT:
-                return None
-            known = {n: self.model._standing_for(v) for n, v in self.live.items()}
-            self._rests[key] = self.model._rest(self.index, {**known, self.need: found})
-        return self._rests[key]
-
-
 class Model:
     """A model that is ready to be called; see `load`."""
 
@@ -134,11 +74,13 @@ class Model:
         self.inputs, self.outputs = file.inputs, file.outputs
         self.notes: list[str] = []
         self._dims = Dimensions(file.inputs, file.outputs, dims)
-        self._by_value: set[str] = set()  # inputs whose numbers decide shapes
+        self._by_value: set[str] = set()  # inputs whose numbers decide shapes, a plan for each
+        self._numbers: dict[str, Numbers] = {}  # inputs whose numbers are variables
+        self._names: set[str] = set()  # of variables that no size of an input has
         self._is_dynamic = False
         self._selects = False
-        self._common: _Planned | _Split | None = None
-        self._special: dict[Any, _Planned | _Split] = {}
+        self._common: dict[Any, Stage] = {}  # by the numbers of inputs that are no variables
+        self._special: dict[Any, Stage] = {}
         self._has_common = all(i.form == "tensor" and i.shape is not None for i in file.inputs)
         self._importer: Importer | None = None
         self._check()
@@ -152,19 +94,29 @@ class Model:
     def plan(self) -> Any:
         """The plan that serves all sizes; an error where there is none."""
         self._dims.assume()
-        planned = self._planned_for_all({})
-        if isinstance(planned, _Split):  # perhaps there is one where each If computes both branches
+        planned = self._planned_for_all({})[0]
+        if isinstance(planned, Split):  # perhaps there is one where each If computes both branches
             self._selects = True
             try:
-                feeds = {i.name: self._placeholder(i, self._dims.shape(i)) for i in self.inputs}
-                planned = self._prepared(feeds)
-            except (NeedsSize, NeedsValue, AllocationError, VariableError):
+                planned = self.prepared(self._placeholders())
+            except NO_PLAN:
                 planned = None
             finally:
                 self._selects = False
-        if planned is None or isinstance(planned, _Split):
+        if not isinstance(planned, Planned):
             raise OnnxError("the model has no single plan: " + "; ".join(self.notes))
         return planned.plan
+
+    def view(self, *, title: str = "model", runs: int = 3, browser: bool = True) -> Any:
+        """Serve a page about the plan, and open it in the browser."""
+        return self.plan.view(title=title, runs=runs, browser=browser)
+
+    def explained(self) -> Iterator[Explained]:
+        """The plans that serve all sizes: several where the model is split, with the reasons."""
+        self._dims.assume()
+        planned = self._planned_for_all({})[0]
+        if planned is not None:
+            yield from planned.explained()
 
     def save(self, path: Any) -> None:
         """Write the plan; `svod.load_plan` reads it without this frontend."""
@@ -173,35 +125,86 @@ class Model:
     def run(self, feeds: Mapping[str, Value]) -> list[Value]:
         """The outputs, in order, for values of the inputs by name."""
         arrays = {i.name: _checked(i, feeds.get(i.name)) for i in self.inputs}
-        planned = None if self._is_dynamic else self._planned_for_all(arrays)
+        planned, bound = self._planned_for_all(arrays)
         if planned is not None:
-            results = planned.run(arrays, self._dims.values(arrays))
+            results = planned.run(arrays, self._dims.values(arrays) | bound)
         else:
             results = self._run_special(arrays)
         return [_outgoing(value, info) for value, info in zip(results, self.outputs, strict=True)]
 
     # -- plans ----------------------------------------------------------------------------------
 
-    def _planned_for_all(self, arrays: dict[str, Value]) -> _Planned | _Split | None:
-        """The plan for ranges of sizes that hold those of a call; None where there is none."""
-        if not self._has_common or self._by_value:
-            return None
+    def _planned_for_all(self, arrays: dict[str, Value]) -> tuple[Stage | None, dict[str, int]]:
+        """The plan for ranges of sizes that hold those of a call, and numbers of inputs as values
+        of variables; None where there is none."""
+        if self._is_dynamic or not self._has_common or self._by_value:
+            return None, {}
         changed = self._dims.learn(arrays) if arrays else []
-        if changed and self._common is not None:
-            self._common = None
+        if changed and self._common:
+            self._common = {}
             self.notes.append(
                 f"prepared again for {', '.join(changed)}: dims= gives ranges beforehand"
             )
-        while self._common is None and self._has_common:
+        while self._has_common and not self._by_value:
+            if not arrays and any(n.are_exact for n in self._numbers.values()):
+                break
+            key, symbols, bound = self._symbols(arrays)
             try:
-                feeds = {i.name: self._placeholder(i, self._dims.shape(i)) for i in self.inputs}
-                self._common = self._prepared(feeds)
-            except NeedsValue as need:
-                self._note_need(need)
-                self._has_common = False
-            except (NeedsSize, AllocationError, VariableError) as reason:
-                self._note_size(reason, arrays)
-        return self._common
+                if key not in self._common:
+                    if len(self._common) >= PLANS_LIMIT:
+                        del self._common[next(iter(self._common))]
+                    self._common[key] = self.prepared(self._placeholders() | symbols)
+                return self._common[key], bound
+            except (*NO_PLAN, OnnxError) as reason:
+                if isinstance(reason, NeedsValue) and self._made_numbers(reason):
+                    continue
+                if any(not n.are_exact for n in self._numbers.values()):
+                    self._make_exact(reason)
+                elif isinstance(reason, NeedsValue):
+                    self._has_common = False
+                    self._note_need(reason)
+                elif isinstance(reason, OnnxError):
+                    raise
+                else:
+                    self._note_size(reason, arrays)
+        return None, {}
+
+    def _placeholders(self) -> dict[str, Value]:
+        return {i.name: self._placeholder(i, self._dims.shape(i)) for i in self.inputs}
+
+    def _symbols(self, arrays: dict[str, Value]) -> tuple[Any, dict[str, Value], dict[str, int]]:
+        """Inputs whose numbers are variables: what a plan depends on, arrays, and values."""
+        keys, symbols, bound = [], {}, {}
+        for info in self.inputs:
+            if info.name in self._numbers:
+                found = arrays.get(info.name)
+                found = np.full(info.shape, 2, info.dtype) if found is None else found
+                key, symbols[info.name], values = self._numbers[info.name].symbols(found)
+                keys.append(key)
+                bound |= values
+        return tuple(keys), symbols, bound
+
+    def _made_numbers(self, need: NeedsValue) -> bool:
+        """Make what an operator needs variables; whether that can be, and is new."""
+        info = next((i for i in self.inputs if i.name == need.name), None)
+        count = self._few(info) if info is not None else 0
+        if not count:
+            return False
+        names = [self.variable_name(f"n_{need.name}") for _ in range(count)]
+        self._numbers[need.name] = Numbers(names, need)
+        self.notes.append(f"numbers of {need.name!r} are variables: {need.why} needs them")
+        return True
+
+    def _make_exact(self, reason: Exception) -> None:
+        """A plan for each value of the numbers that became variables last."""
+        name = [n for n, numbers in self._numbers.items() if not numbers.are_exact][-1]
+        numbers = self._numbers[name]
+        if numbers.low == 0:  # 0 and 1 mean something else than a size, to some
+            numbers.low = 2
+            return
+        numbers.are_exact = True
+        self.notes.remove(f"numbers of {name!r} are variables: {numbers.why} needs them")
+        self.notes.append(f"a plan for each value of {name!r}: {reason_text(reason)}")
 
     def _note_size(self, reason: Exception, arrays: dict[str, Value]) -> None:
         """What to do about a plan that does not hold for all sizes: narrower ranges, or none."""
@@ -226,7 +229,7 @@ class Model:
                 if planned is None:
                     if len(self._special) >= PLANS_LIMIT:
                         del self._special[next(iter(self._special))]
-                    planned = self._special[key] = self._prepared(self._special_feeds(arrays))
+                    planned = self._special[key] = self.prepared(self._special_feeds(arrays))
                 return planned.run(arrays, {})
             except NeedsValue as need:
                 self._note_need(need)
@@ -245,7 +248,7 @@ class Model:
         return feeds
 
     def _run_dynamic(self, arrays: dict[str, Value]) -> list[Value]:
-        importer = self._new_importer(is_dynamic=True)
+        importer = self.importer(is_dynamic=True)
         feeds = {n: v.copy() if isinstance(v, np.ndarray) else v for n, v in arrays.items()}
         feeds = {
             n: importer.tensor(v) if _is_tensor(v) and n not in self._by_value else v
@@ -253,7 +256,7 @@ class Model:
         }
         results = importer.run(feeds)
         self.notes += [n for n in importer.notes if n not in self.notes]
-        return _realized(results)
+        return realized(results)
 
     def _key(self, name: str, array: Array) -> Any:
         if name in self._by_value:
@@ -262,72 +265,91 @@ class Model:
 
     def _note_need(self, need: NeedsValue) -> None:
         """What to do about numbers that shapes depend on."""
-        if need.name in {i.name for i in self.inputs} and need.name not in self._by_value:
+        info = next((i for i in self.inputs if i.name == need.name), None)
+        if info is not None and need.name not in self._by_value:
             self._by_value.add(need.name)
             self.notes.append(f"a plan for each value of {need.name!r}, which {need.why} needs")
         else:
             self._is_dynamic = True
             self.notes.append(f"run node by node: {need.why} needs the numbers of {need.name!r}")
 
-    def _new_importer(self, is_dynamic: bool = False) -> Importer:
-        found = Importer(self.file.message, self.file.store, self.device, is_dynamic)
+    def _few(self, info: ValueInfo) -> int:
+        """How many numbers an input has that may be variables of a plan; 0 for none."""
+        shape = [n for n in info.shape or () if isinstance(n, int)]
+        is_known = info.shape is not None and len(shape) == len(info.shape)
+        is_new = info.name not in self._numbers and info.name not in self._by_value
+        is_few = is_known and is_new and info.elem in (6, 7) and prod(shape) <= FEW
+        return prod(shape) if is_few else 0
+
+    def variable_name(self, wanted: str) -> str:
+        """A name for a variable of a plan, like nothing else."""
+        name = plain_name(wanted, self._dims.taken)
+        self._names.add(name)
+        return name
+
+    def importer(self, is_dynamic: bool = False, steps: Steps | None = None) -> Importer:
+        found = Importer(self.file.message, self.file.store, self.device, is_dynamic, steps)
         if self._importer is not None:  # weights are made once
             found._initial = self._importer._initial
         self._importer = self._importer or found
         found.selects = self._selects
         return found
 
-    def _rest(self, index: int, values: dict[str, Value]) -> _Planned | _Split | None:
-        """A plan of all nodes from one on; None where there is none for all sizes."""
+    def prepared(
+        self, values: dict[str, Value], index: int = 0, steps: Steps | None = None
+    ) -> Stage:
+        """What runs the nodes from one on, for values that come before it."""
+        importer = self.importer(steps=steps)
         try:
-            return self._prepared(values, index)
-        except (NeedsSize, NeedsValue, AllocationError, VariableError):
-            return None
-
-    def _prepared(self, feeds: dict[str, Value], index: int = 0) -> _Planned | _Split:
-        importer = self._new_importer()
-        try:
-            found = importer.resume(index, feeds) if index else importer.run(feeds)
+            found = importer.resume(index, values)
             results = [_without_elements(r) for r in found]
         except NeedsValue as need:
-            is_input = need.name in feeds and not index
-            split = None if is_input else self._split(importer, feeds, need)
+            split = None
+            if index or need.name not in values or self._counts_first(importer):
+                split = self._split(importer, values, need)
             if split is None:
                 raise
             return split
-        self.notes += [n for n in importer.notes if n not in self.notes]
+        self._add_notes(importer)
         if any(isinstance(r, (list, dict)) or r is None for r in results):
             raise NeedsValue("", "an output that is no tensor")
-        return self._planned(results, [o.name for o in self.outputs], feeds)
+        return self._planned(results, [o.name for o in self.outputs], values)
 
-    def _split(
-        self, importer: Importer, feeds: dict[str, Value], need: NeedsValue
-    ) -> _Split | None:
+    def _counts_first(self, importer: Importer) -> bool:
+        """Whether numbers of an input decide how many results a node has, and no shape directly."""
+        if importer.halted is None:
+            return False
+        view = importer.halted_view()
+        return view.proto.op_type != "Range" and counted(view) is not None
+
+    def _add_notes(self, importer: Importer) -> None:
+        self.notes += [n for n in importer.notes if n not in self.notes]
+
+    def _split(self, importer: Importer, feeds: dict[str, Value], need: NeedsValue) -> Split | None:
         """A plan for what comes before the node that needs numbers; None where that is little."""
         if importer.halted is None:
             return None
         index, scope = importer.halted
-        graph = self.file.message.graph
-        wanted = names_used(graph.nodes[index:]) | {o.name for o in graph.outputs}
+        steps = importer.steps
+        wanted = names_used(steps.nodes[index:]) | {o.name for o in self.outputs}
         wanted.add(need.name)
-        constant = {proto.name for proto in graph.initializers}
+        constant = steps.initializers()
         live = {n: v for n, v in scope.values.items() if n in wanted and n not in constant}
         known = all(isinstance(v, (Tensor, np.ndarray)) for v in live.values())
         if not known or scope.kinds or not any(isinstance(v, Tensor) for v in live.values()):
             return None
-        self.notes += [n for n in importer.notes if n not in self.notes]
+        self._add_notes(importer)
         inner = [n for n in live if n not in feeds]
         first = self._planned([_without_elements(live[n]) for n in inner], inner, feeds)
-        decides = live.get(need.name)
-        few = isinstance(decides, Tensor) and _most_elements(decides) <= FEW
-        note = f"a split plan: up to {need.why}, which needs the numbers of {need.name!r}, then "
-        note += "a plan for each value of these" if few else "node by node"
+        found = counted(importer.halted_view())
+        split = Split(self, first, live, feeds, need, index, found, steps)
+        note = f"a split plan: {split.why()}, then {split.follows()}"
         self.notes += [note] if note not in self.notes else []
-        return _Split(self, first, live, feeds, need.name, index)
+        return split
 
     def _planned(
         self, results: list[Value], results_names: list[str], feeds: dict[str, Value]
-    ) -> _Planned:
+    ) -> Planned:
         """The plan that computes some values from the inputs."""
         computed = [i for i, r in enumerate(results) if isinstance(r, Tensor)]
         places: list[Any] = [
@@ -341,20 +363,21 @@ class Model:
         }
         ports = {name: name for name in lazy}
         if not computed:
-            return _Planned(None, {}, places, frozenset())
+            return Planned(None, {}, places, frozenset())
         names = [results_names[i] for i in computed]
         names = [
             n if n not in lazy and names.count(n) == 1 else f"{n}:{k}" for k, n in enumerate(names)
         ]
         tensors = [_own(results[i]) for i in computed]
+        held = {n.arg.name for n in reachable([t.uop for t in tensors]) if n.op == O.DEFINE_VAR}
         plan = svod.prepare(
             *tensors, inputs=lazy or None, outputs=names, freeze=self.freeze and bool(lazy)
         )
-        shown = {n.arg.name for v in lazy.values() for n in _variables(v.shape)}
-        inner = reachable([t.uop for t in tensors])
-        held = {n.arg.name for n in inner if n.op == O.DEFINE_VAR}
+        plain = {n for v in lazy.values() for n in v.shape if isinstance(n, UOp)}
+        shown = {n.arg.name for n in plain if n.op == O.DEFINE_VAR}
         known = {n.arg.name for n in _variables(tuple(self._dims.variables.values()))}
-        return _Planned(plan, ports, places, frozenset(held & known - shown))
+        known |= self._names
+        return Planned(plan, ports, places, frozenset(held & known - shown))
 
     def _placeholder(self, info: ValueInfo, shape: tuple[Any, ...]) -> Tensor:
         """A tensor that stands for an input of these sizes."""
@@ -362,15 +385,19 @@ class Model:
             raise NeedsValue(info.name, f"input {info.name!r}, which is no tensor of numbers,")
         return _room(shape, element(info.elem).carrier, self.device)
 
-    def _standing_for(self, value: Value) -> Value:
+    def standing_for(self, value: Value) -> Value:
         """A tensor of its own for one that an earlier plan computes."""
         if not isinstance(value, Tensor):
             return value
-        return _room(tuple(value.shape), value.dtype, self.device)
+        return self.room(tuple(value.shape), value.dtype)
+
+    def room(self, shape: tuple[Any, ...], dtype: Any) -> Tensor:
+        """A tensor in memory of its own, for the largest sizes that it has."""
+        return _room(shape, dtype, self.device)
 
     def _check(self) -> None:
         """Report what is not supported now, not at the first call."""
-        importer = self._new_importer()
+        importer = self.importer()
         problems = importer.check()
         if problems:
             raise UnsupportedModel(problems)
@@ -392,14 +419,6 @@ class Model:
         return f"Model({', '.join(shown)} -> {', '.join(o.name for o in self.outputs)})"
 
 
-def _realized(results: list[Value]) -> list[Value]:
-    """Values as arrays, all tensors computed together."""
-    lazy = [r for r in _leaves(results) if isinstance(r, Tensor)]
-    if lazy:
-        svod.realize(*lazy)
-    return [_mapped(r, lambda t: t.numpy() if isinstance(t, Tensor) else t) for r in results]
-
-
 def _room(shape: tuple[Any, ...], dtype: Any, device: str | None) -> Tensor:
     """A tensor in memory of its own, for the largest sizes that it has."""
     most = tuple([largest(n) for n in shape])
@@ -409,10 +428,6 @@ def _room(shape: tuple[Any, ...], dtype: Any, device: str | None) -> Tensor:
     return whole[tuple([slice(0, n) for n in shape])]
 
 
-def _most_elements(tensor: Tensor) -> int:
-    return prod([int(largest(n)) for n in tensor.shape])
-
-
 def _memory(tensors: list[Tensor]) -> set[UOp]:
     """The buffers that tensors are made of."""
     return {n for n in reachable([t.uop for t in tensors]) if n.op == O.BUFFER}
@@ -420,9 +435,11 @@ def _memory(tensors: list[Tensor]) -> set[UOp]:
 
 def _without_elements(value: Value) -> Value:
     """An output without elements is known; a plan has no kernel for it."""
-    if not isinstance(value, Tensor) or any(isinstance(n, UOp) for n in value.shape):
+    if not isinstance(value, Tensor) or not any(isinstance(n, int) and n == 0 for n in value.shape):
         return value
-    return np.empty(value.shape, CARRIERS[value.dtype]) if 0 in value.shape else value
+    if any(isinstance(n, UOp) for n in value.shape):
+        raise VariableError("a result without elements has a run-time size")
+    return np.empty(value.shape, CARRIERS[value.dtype])
 
 
 def _own(tensor: Tensor) -> Tensor:
@@ -430,33 +447,14 @@ def _own(tensor: Tensor) -> Tensor:
     return tensor.detach()
 
 
-def _numbers(value: Array, sizes: Mapping[str, int]) -> Array:
-    """An output that is known on the host, with the sizes of a call."""
-    if value.dtype != object or all(isinstance(v, str) for v in value.flat):
-        return value.copy()
-    return np.array([_number(v, sizes) for v in value.flat], np.int64).reshape(value.shape)
-
-
-def _number(size: Any, sizes: Mapping[str, int]) -> int:
-    if not isinstance(size, UOp):
-        return int(size)
-    bound = {v: v.bind(sizes[v.arg.name]) for v in _free(size)}
-    found = replace_in_size(size, bound)
-    return int(value_of(found) if isinstance(found, UOp) else found)  # type: ignore[arg-type]
-
-
 def _variables(shape: tuple[Any, ...]) -> list[UOp]:
-    return [n for size in shape if isinstance(size, UOp) for n in _free(size)]
-
-
-def _free(size: UOp) -> list[UOp]:
-    return [n for n in size.toposort() if hasattr(n.arg, "lo") and hasattr(n.arg, "name")]
+    return [n for size in shape if isinstance(size, UOp) for n in free_variables(size)]
 
 
 def _checked(info: ValueInfo, value: Any) -> Value:
     """An input as arrays of the type that the file says."""
     if info.form != "tensor":
-        return _mapped(value, lambda v: v if v is None else np.asarray(v))
+        return mapped(value, lambda v: v if v is None else np.asarray(v))
     if value is None:
         raise OnnxError(f"input {info.name!r} is missing")
     array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
@@ -481,24 +479,8 @@ def _outgoing(value: Value, info: ValueInfo) -> Value:
             return v.item()
         return from_carrier(v, info.elem) if info.elem and isinstance(v, np.ndarray) else v
 
-    return _mapped(value, narrow)
+    return mapped(value, narrow)
 
 
 def _is_tensor(value: Value) -> bool:
     return isinstance(value, np.ndarray) and value.dtype in CARRIERS.values()
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return [leaf for v in value for leaf in _leaves(v)]
-    if isinstance(value, dict):
-        return [leaf for v in value.values() for leaf in _leaves(v)]
-    return [value]
-
-
-def _mapped(value: Any, change: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_mapped(v, change) for v in value]
-    if isinstance(value, dict):
-        return {k: _mapped(v, change) for k, v in value.items()}
-    return change(value)

@@ -183,7 +183,12 @@ class Model:
         pairs |= {n for n, r in zip(self.outputs, self._results, strict=True) if _is_complex(r)}
         ports = PortNames(inputs, outputs, frozenset(pairs))
         tensors = [wrap(root, "CPU") for root in roots]
-        return recorded_plan(tensors, config, ports, frozenset(live) if freeze else None)
+        plan, _ = recorded_plan(tensors, config, ports, frozenset(live) if freeze else None)
+        return plan
+
+    def view(self, *, title: str = "program", runs: int = 3, browser: bool = True) -> Any:
+        """Serve a page about the frozen plan, and open it in the browser."""
+        return self.plan().view(title=title, runs=runs, browser=browser)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write a frozen plan to a file that ``svod.load_plan`` reads, without torch."""

@@ -285,7 +285,7 @@ class Segment:
             live = frozenset([*names, *[w for w in words if w is not None]])
         ports = PortNames({b.sn: (name, None) for b, name in names.items()}, shapes)
         tensors = [wrap(root, "CPU") for root in roots]
-        plan = recorded_plan(tensors, self.options.config, ports, live)
+        plan, _ = recorded_plan(tensors, self.options.config, ports, live)
         report().plans += 1
         known = {port.name for port in plan.ports}
         self.ports = [p for p in range(len(self.inputs)) if f"input{p}" in known]

@@ -216,7 +216,8 @@ def _lane_reduce(node: UOp) -> str | None:
     return None
 
 
-_DOTS: Final = {"bf16": dt.float32, "i16": dt.int32, "u8s8": dt.int32, "s8u8": dt.int32}
+_BYTES: Final = ("u8s8", "s8u8", "s8s8", "u8u8")
+_DOTS: Final = {"bf16": dt.float32, "i16": dt.int32, **dict.fromkeys(_BYTES, dt.int32)}
 OFFSETS: Final = frozenset({dt.int32, dt.int64})  # what index becomes
 EFFECTS: Final = frozenset({O.STORE, O.END, O.SINK})
 KERNEL: Final[Table] = {

@@ -21,6 +21,8 @@ from svod.llm.tokenizer.tokenizer import Tokenizer
 
 Step = Callable[[list[str], bool], list[str]]
 
+NUMBER_LIMIT = 1 << 24  # of tokens: numbers leave gaps, and gaps take memory
+
 
 def read_tokenizer_json(
     path: str | os.PathLike[str], config: Mapping[str, Any] | None = None
@@ -45,7 +47,10 @@ def _tokenizer(data: Mapping[str, Any], config: Mapping[str, Any]) -> Tokenizer:
     control = {a["content"]: a["id"] for a in data.get("added_tokens", []) if a["special"]}
     added = {a["content"]: a["id"] for a in data.get("added_tokens", []) if not a["special"]}
     names = {**vocabulary, **added, **control}
-    tokens = [""] * (max(names.values()) + 1)
+    last = max(names.values())
+    if last >= NUMBER_LIMIT:
+        raise ModelFileError(f"the tokenizer has a token of the number {last}")
+    tokens = [""] * (last + 1)
     for token, number in names.items():
         tokens[number] = token
 

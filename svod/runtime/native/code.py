@@ -43,8 +43,7 @@ def load_code(get: CacheGet | None = None, put: CachePut | None = None) -> Code:
     """The launcher's code, from the store if it has it, else compiled and given to the store."""
     machine = _this_machine()
     text = ir.launcher_ir(machine)
-    digest = hashlib.sha256(f"{sys.platform} {machine.name}\n{text}".encode()).hexdigest()
-    key = f"launcher-{digest}"
+    key = _key(sys.platform, machine, text)
     stored = get(key) if get is not None else None
     if stored is not None:
         try:
@@ -58,28 +57,50 @@ def load_code(get: CacheGet | None = None, put: CachePut | None = None) -> Code:
     return code
 
 
+def code_for(system: str, processor: str, triple: str) -> tuple[str, bytes]:
+    """The key and the object code of the launcher of another machine, by LLVM's name of it."""
+    machine = machine_of(system, processor)
+    if machine is None:
+        raise _no_launcher()
+    text = ir.launcher_ir(machine)
+    return _key(system, machine, text), _compile(text, triple)
+
+
+def _key(system: str, machine: Machine, text: str) -> str:
+    digest = hashlib.sha256(f"{system} {machine.name}\n{text}".encode()).hexdigest()
+    return f"launcher-{digest}"
+
+
+def _no_launcher() -> UnsupportedError:
+    return UnsupportedError(
+        "the native launcher is written for x86-64 and aarch64", kind="processor"
+    )
+
+
 def _this_machine() -> Machine:
     machine = machine_of()
     if machine is None:
-        raise UnsupportedError(
-            "the native launcher is written for x86-64 and aarch64", kind="processor"
-        )
+        raise _no_launcher()
     return machine
 
 
-def _target_machine() -> Any:  # llvmlite has no types
+def _target_machine(triple: str = "") -> Any:  # llvmlite has no types
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
+    if triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(triple or llvm.get_process_triple())
     return target.create_target_machine(opt=2, reloc="pic", codemodel="small")
 
 
-def _compile(text: str) -> bytes:
+def _compile(text: str, triple: str = "") -> bytes:
     import llvmlite.binding as llvm
 
-    target_machine = _target_machine()
+    target_machine = _target_machine(triple)
     module = llvm.parse_assembly(text)
     module.triple = target_machine.triple
     module.data_layout = str(target_machine.target_data)

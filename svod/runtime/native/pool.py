@@ -10,10 +10,8 @@ process may use; the calling thread is lane 0 and is bound only while a run uses
 from __future__ import annotations
 
 import ctypes
-import os
-import signal
-from functools import lru_cache
 
+from svod.base.system import system
 from svod.runtime.native.clock import Clock
 from svod.runtime.native.code import Code
 from svod.runtime.native.layout import Lane, State
@@ -75,7 +73,9 @@ class Pool:
         self._put(State.ALIVE, self.threads - 1)
         created = 0
         for lane in range(1, self.threads):
-            created += _create_thread(self._code.worker, self._lane_address(lane))
+            created += system().start_thread(
+                self._code.worker, self._lane_address(lane), STACK_BYTES
+            )
         if created < self.threads - 1:
             self._put(State.ALIVE, created)
             self._put(State.THREADS, created + 1)
@@ -118,32 +118,4 @@ def share_processors(processors: list[int], lanes: int) -> list[list[int]]:
 
 
 def _processors() -> list[int]:
-    if not hasattr(os, "sched_getaffinity"):
-        return list(range(os.cpu_count() or 1))
-    return sorted(cpu for cpu in os.sched_getaffinity(0) if cpu < Lane.MASK_SIZE * 8)
-
-
-def _create_thread(function: int, argument: int) -> bool:
-    """A detached thread that takes no signals."""
-    libc = _libc()
-    attributes = (ctypes.c_uint64 * 32)()  # larger than pthread_attr_t of any C library
-    thread = ctypes.c_uint64()
-    libc.pthread_attr_init(attributes)
-    libc.pthread_attr_setdetachstate(attributes, 1)
-    libc.pthread_attr_setstacksize(attributes, STACK_BYTES)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        failed = libc.pthread_create(ctypes.byref(thread), attributes, function, argument)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    libc.pthread_attr_destroy(attributes)
-    return bool(failed == 0)
-
-
-@lru_cache(maxsize=1)
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None)
-    pointer = ctypes.c_void_p
-    libc.pthread_attr_setstacksize.argtypes = (pointer, ctypes.c_size_t)
-    libc.pthread_create.argtypes = (pointer, pointer, pointer, pointer)
-    return libc
+    return [number for number in system().processors() if number < Lane.MASK_SIZE * 8]

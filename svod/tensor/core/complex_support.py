@@ -64,7 +64,7 @@ _FUNCTIONS = (
     "float double half bfloat16 int long short char byte softmax log_softmax softmin logsumexp cov "
     "corrcoef tensorsolve vander triangular_solve alias_copy as_strided_scatter empty_strided "
     "empty_permuted new_empty_strided fill constant_pad_nd resize resize_as cfloat cdouble "
-    "custom_function realize_batch prepare_batch jit decorate plan grad value_and_grad"
+    "custom_function realize_batch prepare_batch jit decorate plan grad value_and_grad shard"
 )
 TAKES_COMPLEX: Final = frozenset(
     f"{_FACTS} {_MOVEMENT} {_ELEMENTS} {_ARITHMETIC} {_FORMULAS} {_FUNCTIONS}".split()

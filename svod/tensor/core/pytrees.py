@@ -7,6 +7,7 @@ In: a structure. Out: its leaves in order, and a key of its form; equal keys mea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 
@@ -36,10 +37,20 @@ _STRUCTURES = (tuple, list, dict, type(None))
 
 def flatten(tree: Any) -> tuple[list[Any], Form]:
     """The leaves of a structure, and its form."""
-    if type(tree) is tuple and not any(isinstance(part, _STRUCTURES) for part in tree):
-        return list(tree), Form(tuple, (), (LEAF,) * len(tree))
+    if type(tree) is tuple:
+        for part in tree:
+            if isinstance(part, _STRUCTURES):
+                break
+        else:
+            return list(tree), _flat(len(tree))
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves)
+
+
+@cache
+def _flat(count: int) -> Form:
+    """The form of so many leaves in a tuple, as most calls are."""
+    return Form(tuple, (), (LEAF,) * count)
 
 
 def _flatten(tree: Any, leaves: list[Any]) -> Form:

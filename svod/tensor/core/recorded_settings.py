@@ -26,9 +26,14 @@ class Table(dict[str, Any]):
     __slots__ = ()
     free: frozenset[str] = frozenset()
 
+    def is_data(self, key: Any, value: Any) -> bool:
+        """Whether plans read this option as data, so that a new value leaves them as they are."""
+        return key in self.free
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        count = numbers if key in self.free else changes
-        count[0] += 1
+        numbers[0] += 1
+        if not self.is_data(key, value):
+            changes[0] += 1
         super().__setitem__(key, value)
 
     def __delitem__(self, key: Any) -> None:

@@ -218,8 +218,10 @@ def lost(node: UOp) -> UOp:
 def forget(stand_ins: Iterable[UOp]) -> None:
     """The function is recorded: its stand-ins must not be computed with any more."""
     for node in stand_ins:
-        node.arg.buffer = None
-        _gone.add(node.arg)
+        for ref in (node.arg, node.arg.local):
+            if ref is not None:
+                ref.buffer = None
+                _gone.add(ref)
 
 
 def is_gone(node: UOp) -> bool:

@@ -272,14 +272,16 @@ def prepare(
     inputs: dict[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
     freeze: bool = False,
+    target: str | None = None,
 ) -> ExecutionPlan:
     """The plan that computes several tensors together; inputs and outputs may be given names.
 
     Tensors are given one by one or in lists. With ``freeze=True`` memory that is no input is
     constant: weights are folded and packed once.
+    With ``target="aarch64-linux+dotprod"`` the plan is for such a machine, to save or export it.
     """
-    names = {"inputs": inputs, "outputs": outputs, "freeze": freeze}
-    return _prepared(_each(tensors), config, **names)
+    names: dict[str, Any] = {"inputs": inputs, "outputs": outputs, "freeze": freeze}
+    return _prepared(_each(tensors), config, **names, target=target)
 
 
 def _each(given: tuple[Tensor | Iterable[Tensor], ...]) -> list[Tensor]:

@@ -9,6 +9,7 @@ such rows.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from svod.dtype import types as dt
@@ -38,35 +39,37 @@ if TYPE_CHECKING:
     from svod.tensor.tensor import Tensor
 
 BLOCK = 32
+WIDE = 16  # neighbours behind an axis from which they are the lanes of its scan
 LOG_BLOCK = 8  # where every step of a block is an exponential
 ROW, LEAST_ROW = 8192, 1024  # places that one block of a GPU scans, and that are worth one
 ROW_OPS = frozenset({O.ADD, O.MAX, O.MIN})  # whose gradients are no reductions of n * n products
 
 
-def scan(x: UOp, op: int) -> UOp:
-    """Folds of the last axis up to and including each place."""
-    *lead, n = x.shape
-    if largest(n) <= 1 or 0 in lead:
+def scan(x: UOp, op: int, axis: int) -> UOp:
+    """Folds of an axis up to and including each place."""
+    n = x.shape[axis]
+    if largest(n) <= 1 or 0 in (*x.shape[:axis], *x.shape[axis + 1 :]):
         return x
     if largest(n) <= 2 * BLOCK:
-        return _scan_short(x, op)
-    inner = _scan_short(_in_blocks(x, BLOCK, op), op)
-    totals = slice_axis(inner, len(lead) + 1, BLOCK - 1, BLOCK)
-    sums = scan(B.reshape(totals, inner.shape[:-1]), op)
-    return _joined(_after_others(inner, sums, op), n)
+        return _scan_short(x, op, axis)
+    inner = _scan_short(_in_blocks(x, BLOCK, op, axis), op, axis + 1)
+    totals = slice_axis(inner, axis + 1, BLOCK - 1, BLOCK)
+    sums = scan(B.reshape(totals, _without(inner.shape, axis + 1)), op, axis)
+    return _joined(_after_others(inner, sums, op, axis), n, axis)
 
 
 def scan_rows(x: UOp, op: int, dtype: DType) -> UOp:
     """The same for a GPU, in a dtype: results are stored, so that each scan is a kernel."""
     *lead, n = x.shape
+    axis = len(lead)
     if isinstance(n, UOp) or n <= 2 * BLOCK or 0 in lead:
-        return B.cast(scan(x, op), dtype)
+        return B.cast(scan(x, op, axis), dtype)
     if n <= ROW:
-        return B.contiguous(B.cast(_scan_short(x, op), dtype))
-    rows = _in_blocks(x, _row_length(n), op)
-    sums = scan_rows(fold(rows, op, (len(lead) + 1,), False), op, x.dtype)
-    joined = B.contiguous(B.cast(_after_others(_scan_short(rows, op), sums, op), dtype))
-    return _joined(joined, n)
+        return B.contiguous(B.cast(_scan_short(x, op, axis), dtype))
+    rows = _in_blocks(x, _row_length(n), op, axis)
+    sums = scan_rows(fold(rows, op, (axis + 1,), False), op, x.dtype)
+    joined = _after_others(_scan_short(rows, op, axis + 1), sums, op, axis)
+    return _joined(B.contiguous(B.cast(joined, dtype)), n, axis)
 
 
 def _row_length(n: int) -> int:
@@ -75,40 +78,46 @@ def _row_length(n: int) -> int:
     return max(lengths, key=lambda length: (length % 4 == 0, -abs(length - ROW // 2)), default=4096)
 
 
-def _in_blocks(x: UOp, size: int, op: int) -> UOp:
-    """The last axis as blocks of a size, the last one filled up."""
-    *lead, n = x.shape
+def _without(shape: tuple[Any, ...], axis: int) -> tuple[Any, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _padding(x: UOp, axis: int, before: int, after: Any) -> tuple[tuple[Any, Any], ...]:
+    return tuple([(before, after) if i == axis else (0, 0) for i in range(len(x.shape))])
+
+
+def _in_blocks(x: UOp, size: int, op: int, axis: int) -> UOp:
+    """An axis as blocks of a size, the last one filled up."""
+    n = x.shape[axis]
     blocks = -(-n // size)
-    none: list[tuple[int, int]] = [(0, 0)] * len(lead)
-    padded = pad_value(x, (*none, (0, blocks * size - n)), identity(op, x.dtype))
-    return B.reshape(padded, (*lead, blocks, size))
+    padded = pad_value(x, _padding(x, axis, 0, blocks * size - n), identity(op, x.dtype))
+    return B.reshape(padded, (*x.shape[:axis], blocks, size, *x.shape[axis + 1 :]))
 
 
-def _joined(blocks: UOp, n: int) -> UOp:
+def _joined(blocks: UOp, n: int, axis: int) -> UOp:
     """The first n places of blocks as one axis."""
-    *lead, count, size = blocks.shape
-    return slice_axis(B.reshape(blocks, (*lead, count * size)), len(lead), 0, n)
+    count, size = blocks.shape[axis : axis + 2]
+    shape = (*blocks.shape[:axis], count * size, *blocks.shape[axis + 2 :])
+    return slice_axis(B.reshape(blocks, shape), axis, 0, n)
 
 
-def _after_others(inner: UOp, sums: UOp, op: int) -> UOp:
+def _after_others(inner: UOp, sums: UOp, op: int, axis: int) -> UOp:
     """Scans of blocks, each with the total of the blocks before it; ``sums`` scans the totals."""
-    *lead, blocks, size = inner.shape
-    none: list[tuple[int, int]] = [(0, 0)] * len(lead)
-    before = slice_axis(sums, len(lead), 0, blocks - 1)
-    before = pad_value(before, (*none, (1, 0)), identity(op, inner.dtype))
-    wide = B.expand(B.reshape(before, (*lead, blocks, 1)), (*lead, blocks, size))
-    return B.binary(op, wide, inner)
+    before = slice_axis(sums, axis, 0, inner.shape[axis] - 1)
+    before = pad_value(before, _padding(before, axis, 1, 0), identity(op, inner.dtype))
+    single = (*inner.shape[: axis + 1], 1, *inner.shape[axis + 2 :])
+    return B.binary(op, B.expand(B.reshape(before, single), inner.shape), inner)
 
 
-def _scan_short(x: UOp, op: int) -> UOp:
-    *lead, n = x.shape
-    wide = B.expand(B.reshape(x, (*lead, 1, n)), (*lead, n, n))
-    ones = [1] * len(lead)
-    here = B.reshape(B.iota(n, dt.int32), (*ones, n, 1))
-    source = B.reshape(B.iota(n, dt.int32), (*ones, 1, n))
+def _scan_short(x: UOp, op: int, axis: int) -> UOp:
+    n, lead, tail = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
+    wide = B.expand(B.reshape(x, (*lead, 1, n, *tail)), (*lead, n, n, *tail))
+    left, right = [1] * len(lead), [1] * len(tail)
+    here = B.reshape(B.iota(n, dt.int32), (*left, n, 1, *right))
+    source = B.reshape(B.iota(n, dt.int32), (*left, 1, n, *right))
     counted = B.binary(O.LE, source, here)
     masked = B.where(counted, wide, scalar_node(identity(op, x.dtype), x.dtype))
-    return fold(masked, op, (len(lead) + 1,), False)
+    return fold(masked, op, (axis + 1,), False)
 
 
 def _along(x: Tensor, node: UOp, dim: int, op: int, dtype: DType | None = None) -> UOp:
@@ -116,11 +125,14 @@ def _along(x: Tensor, node: UOp, dim: int, op: int, dtype: DType | None = None) 
     axis, dtype = axis_of(dim, x.ndim), dtype or node.dtype
     if not x.ndim:
         return B.cast(node, dtype)
-    last = wrap(node, None).movedim(axis, -1).uop
+    last = x.ndim - 1
     able = capabilities_of(x._device or default_device())
-    is_row = able.scans_rows and axis == x.ndim - 1 and op in ROW_OPS
-    found = scan_rows(last, op, dtype) if is_row else B.cast(scan(last, op), dtype)
-    return wrap(found, None).movedim(-1, axis).uop
+    if able.scans_rows and axis == last and op in ROW_OPS:
+        return scan_rows(node, op, dtype)
+    if axis == last or prod([largest(m) for m in x.shape[axis + 1 :]]) >= WIDE:
+        return B.cast(scan(node, op, axis), dtype)
+    moved = B.cast(scan(wrap(node, None).movedim(axis, -1).uop, op, last), dtype)
+    return wrap(moved, None).movedim(-1, axis).uop
 
 
 class Cumulative(Core):
@@ -158,7 +170,7 @@ def _log_sums(x: Tensor) -> Tensor:
     """The running logsumexp of the last axis, in blocks like ``scan``."""
     *lead, n = x.shape
     if largest(n) <= 2 * LOG_BLOCK:
-        top = wrap(scan(x.uop, O.MAX), x._device).detach()
+        top = wrap(scan(x.uop, O.MAX, len(lead)), x._device).detach()
         top = select(top.isfinite(), top, 0.0)
         line = wrap(B.iota(n, dt.int32), None)
         counted = line.reshape(1, n) <= line.reshape(n, 1)

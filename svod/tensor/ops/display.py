@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def describe(x: Tensor) -> str:
     """``Tensor([1.0, 2.0], dtype=float32, device=CPU)``, or shape and dtype without values."""
     name = "Parameter" if type(x).__name__ == "Parameter" else "Tensor"
-    values = _values(x)
+    values = shown_values(x)
     if isinstance(values, str):
         return values
     text = np.array2string(values, separator=", ", prefix=name + "(", threshold=1000)
@@ -39,7 +39,7 @@ def describe(x: Tensor) -> str:
 
 def formatted(x: Tensor, spec: str) -> str:
     """``format(x, spec)``: every element by the format of numbers, rows as NumPy lays them out."""
-    values = _values(x) if spec else describe(x)
+    values = shown_values(x) if spec else describe(x)
     if isinstance(values, str):
         return values
     if values.size == 1:
@@ -51,7 +51,7 @@ def formatted(x: Tensor, spec: str) -> str:
     return np.array2string(values, formatter={"all": one}, threshold=1000)
 
 
-def _values(x: Tensor) -> Any:
+def shown_values(x: Tensor) -> Any:
     """The elements as an array, or the text that stands in for them."""
     if 0 in x.shape:
         return np.empty(x.shape)

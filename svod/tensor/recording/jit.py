@@ -17,14 +17,18 @@ import numpy as np
 from svod.base.errors import DTypeError, VariableError
 from svod.base.locks import reset_rlock
 from svod.ir import ops as O
+from svod.ir.build import floats_of
 from svod.ir.node import UOp, is_symbolic
-from svod.tensor.core import tracing
+from svod.ir.placement import Placed, is_mesh
+from svod.tensor.core import history, tracing
 from svod.tensor.core.history import is_leaf
 from svod.tensor.core.public_functions import guard_class, spelled
 from svod.tensor.core.pytrees import Form, flatten
 from svod.tensor.core.tensor_core import Core, default_device
+from svod.tensor.core.tensor_registry import buffer_node
+from svod.tensor.recording.realize import realize
 from svod.tensor.recording.recorded_call import Prepared, unbound_shape
-from svod.tensor.recording.recorder import Recorder
+from svod.tensor.recording.recorder import Recorder, placed_of
 from svod.tensor.views.aliases import strides_of
 
 if TYPE_CHECKING:
@@ -178,10 +182,10 @@ def _signature(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, For
             shape = node.shape
             if node.op != O.BUFFER and is_symbolic(shape):
                 shape = unbound_shape(shape)
+            held = _placed(leaf) if is_mesh(leaf._device) else None
             strides = None if leaf._link is None else strides_of(leaf)  # type: ignore[arg-type]
-            key.append(
-                (shape, node.dtype, leaf._device or default_device(), strides, is_leaf(leaf))
-            )
+            device = leaf._device or default_device()
+            key.append((shape, node.dtype, device, strides, is_leaf(leaf), held))
         elif isinstance(leaf, np.ndarray):
             key.append((leaf.shape, leaf.dtype.str))
         elif isinstance(leaf, UOp):
@@ -199,6 +203,14 @@ def _signature(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, For
             f"jit: an argument that is no tensor must be hashable: {odd!r:.80}"
         ) from None
     return found, form, leaves
+
+
+def _placed(leaf: Any) -> Placed | None:
+    """How an argument on a mesh is held, which is known once it has memory."""
+    if buffer_node(floats_of(leaf.uop)) is None:
+        with history.paused():
+            realize([leaf])
+    return placed_of(leaf)
 
 
 def _variable(leaf: UOp) -> UOp:

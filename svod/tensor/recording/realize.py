@@ -19,7 +19,6 @@ from svod.base.errors import (
     ConfigError,
     EmptySchedule,
     ShapeError,
-    UnsupportedError,
 )
 from svod.base.knobs import knobs
 from svod.device.buffer import Buffer
@@ -28,8 +27,8 @@ from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.capabilities import Capabilities
-from svod.ir.node import UOp, elements, make, serial
-from svod.ir.placement import Placed, has_meshes, is_mesh
+from svod.ir.node import UOp, elements, make, serial, toposort
+from svod.ir.placement import has_meshes, is_mesh
 from svod.ir.scan import replaced
 from svod.ir.sweep import maybe_sweep, note_buffers
 from svod.runtime.assemble import PortNames
@@ -37,7 +36,7 @@ from svod.runtime.config import PrepareConfig
 from svod.runtime.freeze import Constants, freeze_schedule
 from svod.runtime.instantiate import check_before_writing, instantiate
 from svod.runtime.ops import PreparedCustomFunction, PreparedKernel
-from svod.runtime.plan import ExecutionPlan
+from svod.runtime.plan import ExecutionPlan, watchers
 from svod.runtime.plan_facts import PlanFacts
 from svod.runtime.ports import Shape
 from svod.runtime.prepare import prepare_plan
@@ -48,6 +47,8 @@ from svod.schedule.schedule import pre_schedule, schedules
 from svod.schedule.sizes import check_ranges
 from svod.tensor.core import history, tensor_registry, tracing
 from svod.tensor.core.tensor_core import wrap
+from svod.tensor.recording.kept_plans import put, take
+from svod.tensor.recording.parts import Names, Place, names_of_parts, places_of, shapes_of
 from svod.tensor.recording.scalar_arguments import count_compilation, lifted
 from svod.tensor.views.pending_writes import assignments, deferred, with_writes
 
@@ -65,7 +66,6 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
         return
     if tracing.state.depth:
         tensors = deferred(tensors)
-    config = PrepareConfig.of(config)
     pending = _pending(tensors)
     if not pending:
         return
@@ -73,40 +73,65 @@ def realize(tensors: Sequence[Tensor], config: Any = None) -> None:
     if not tracing.state.depth:
         pending = [t for t in with_writes(pending) if 0 not in t.uop.shape]
     watch = _watch("realize", pending)
-    places: Sequence[Place] = ()
-    wanted: Sequence[Tensor] = pending
-    if has_meshes() and on_mesh([t.uop for t in pending]):
-        wanted, places = _parts(pending)
-    plan, found = _plan(wanted, config, context)
+    on_one = not (has_meshes() and on_mesh([t.uop for t in pending]))
+    is_plain = on_one and config is None and watch is None and not watchers
+    config = PrepareConfig.of(config)
+    found, results, made = _compute(pending, config, context, watch, on_one, is_plain)
+    if len(results) < len(pending):
+        raise BatchOutputMismatch(len(pending), len(results))
+    places = places_of(pending, None if made is None else made.parts)
+    note_buffers([*found.buffers, *wire(pending, results, places)])
+    del made  # only now: intermediate memory goes after the tensors have theirs
+
+
+def _compute(
+    tensors: Sequence[Tensor],
+    config: PrepareConfig,
+    context: str,
+    watch: Watch | None,
+    on_one: bool,
+    is_plain: bool,
+) -> tuple[Normalization, list[Buffer], Made | None]:
+    """The graph of the tensors, their values, and the plan that computed them.
+
+    Where the plan of an equal graph was kept, it runs again; in a new one, numbers that change from
+    call to call are arguments.
+    """
+    default = tensors[0].device
+    state = (default, config.optimizer, config.memory, knobs.codegen_key(), knobs.threads)
+    graph, kept, is_known = None, None, True
+    with _Uncollected():
+        if on_one:
+            roots = _roots(tensors)
+            graph = _normalized(roots, context)
+            kept = take((graph.sink.sn, *state)) if is_plain else None
+            if kept is None:
+                is_known = _is_known(graph, default, config)
+                changed = roots if is_known else lifted(roots, default)
+                if changed is not roots:
+                    graph = _normalized(changed, context)
+                    kept = take((graph.sink.sn, *state)) if is_plain else None
+                    is_known = kept is not None or _is_known(graph, default, config)
+        if kept is None:
+            made = _make_plan(tensors, config, context, None, None, graph)
+    if kept is not None and graph is not None:
+        try:
+            held = input_buffers(graph.parameters)
+            return graph, kept.run([held[node.sn] for node in graph.parameters]), None
+        finally:
+            put((graph.sink.sn, *state), kept)
+    plan = made.plan
     if watch is None:
         plan.execute()
     else:
         watch.prepared(plan)
         watch.execute(plan)
-    if plan.num_outputs() < len(pending):
-        raise BatchOutputMismatch(len(pending), plan.num_outputs())
-    note_buffers([*found.buffers, *wire(pending, plan, places)])
-
-
-def _parts(tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Place]]:
-    """What this process computes of tensors on a mesh, and how the results are held."""
-    found = Partition([_on_device(t, t.device) for t in tensors])
-    name = found.mesh.name
-    kept = [
-        Held(name, p) if is_mesh(t._device) else None
-        for t, p in zip(tensors, found.placed, strict=True)
-    ]
-    return [wrap(root, "CPU") for root in found.roots], kept
-
-
-class Held(NamedTuple):
-    """The mesh that a result is on, and how its memory holds it: None where it is whole."""
-
-    mesh: str
-    placed: Placed | None
-
-
-Place = Held | None
+    results = plan.output_buffers()
+    if is_plain and is_known and graph is not None:
+        kept = plan.without_memory([node.sn for node in graph.parameters])
+        if kept is not None:
+            put((graph.sink.sn, *state), kept)
+    return made.found, results, made
 
 
 def _realize_pairs(tensors: Sequence[Tensor], config: Any) -> None:
@@ -129,6 +154,7 @@ def prepare(
     inputs: Mapping[str, Tensor] | Sequence[Tensor] | None = None,
     outputs: Sequence[str] | None = None,
     freeze: bool = False,
+    target: str | None = None,
 ) -> ExecutionPlan:
     """The plan that computes the tensors; they point at its outputs at once.
 
@@ -139,10 +165,13 @@ def prepare(
 
     With ``freeze``, memory that is no input and that the plan does not write is constant: what
     depends on it alone is computed now, matrices are packed now, and the plan keeps these values.
+
+    With ``target``, such as ``"aarch64-linux+dotprod"``, the plan is for such a machine: it can be
+    saved and exported, and runs where that machine's instructions are.
     """
     if tracing.state.depth:
         tracing.refuse_traced(tensors)
-    config = PrepareConfig.of(config)
+    config = PrepareConfig.of(config).for_machine(target)
     if freeze and not inputs:
         raise ConfigError("freeze=True needs inputs=[..]: all other memory becomes constant")
     if inputs is not None and not isinstance(inputs, Mapping):
@@ -161,11 +190,12 @@ def prepare(
     context = "bind extraction" if len(pending) == 1 else "prepare_batch input collection"
     live = frozenset(named) if freeze else None
     places = [i for i, t in enumerate(pending) if any(t is f and f is not a for f, a in both)]
-    plan, found = _plan(pending, config, context, (named, outputs, pairs, places), live)
+    plan, found, parts = _plan(pending, config, context, (named, outputs, pairs, places), live)
     if watch is not None:
         watch.prepared(plan)
     made = assignments(pending)
-    note_buffers([*found.buffers, *wire(pending, plan)])
+    places = places_of(pending, parts)
+    note_buffers([*found.buffers, *wire(pending, plan.output_buffers(), places)])
     tensor_registry.replace_nodes({node: _assigned(node) for node in made})
     for tensor, floats in zip(asked, tensors, strict=True):
         if floats is not tensor:
@@ -186,14 +216,15 @@ def recorded_plan(
     config: Any,
     ports: PortNames,
     live: frozenset[UOp] | None = None,
-) -> ExecutionPlan:
-    """The plan of a recorded function; no tensor is pointed at its outputs.
+) -> tuple[ExecutionPlan, Partition | None]:
+    """The plan of a recorded function, and its parts where it is over a mesh; no tensor is pointed
+    at its outputs.
 
     With ``live``, the BUFFERs that are not in it and not written are constants of the plan.
     """
-    plan, found = _plan(tensors, PrepareConfig.of(config), "jit", ports, live)
+    plan, found, parts = _plan(tensors, PrepareConfig.of(config), "jit", ports, live)
     note_buffers(found.buffers)
-    return plan
+    return plan, parts
 
 
 def realize_batch(tensors: Iterable[Tensor], config: Any = None) -> None:
@@ -214,17 +245,19 @@ def schedule_of(
     return _schedule(found, tensors[0].device, PrepareConfig.of(config)), found.parameters
 
 
-def wire(pending: Sequence[Tensor], plan: ExecutionPlan, places: Sequence[Place] = ()) -> list[UOp]:
-    """Point the tensors, and every live tensor built on them, at the plan's outputs.
+def wire(
+    pending: Sequence[Tensor], results: Sequence[Buffer], places: Sequence[Place] = ()
+) -> list[UOp]:
+    """Point the tensors, and every live tensor built on them, at the results.
 
-    Outputs belong to tensors by position; tensors past the last output stay as they are. Returns
+    Results belong to tensors by position; tensors past the last one stay as they are. Returns
     the new BUFFERs.
     """
     mapping: dict[UOp, UOp] = {}
     owners: dict[UOp, Tensor] = {}
     bases: dict[tuple[int, Place], UOp] = {}
     held = list(places) or [None] * len(pending)
-    for tensor, buffer, place in zip(pending, plan.output_buffers(), held, strict=False):
+    for tensor, buffer, place in zip(pending, results, held, strict=False):
         old = tensor.uop
         if old.op == O.ASSIGN:
             mapping[old] = _assigned(old)
@@ -328,62 +361,78 @@ def _named_inputs(inputs: Mapping[str, Tensor]) -> dict[UOp, tuple[str, Shape]]:
 
 # -- the plan -----------------------------------------------------------------------------------
 
-# Names of inputs by their BUFFERs, names of outputs, complex inputs, places of complex outputs.
-_Names = tuple[
-    Mapping[UOp, tuple[str, Shape]], Sequence[str] | None, Collection[str], Collection[int]
-]
+
+class Made(NamedTuple):
+    """A plan, the graph it is made of, and the parts of this process where that is on a mesh."""
+
+    plan: ExecutionPlan
+    found: Normalization
+    parts: Partition | None
 
 
 def _plan(
     pending: Sequence[Tensor],
     config: PrepareConfig,
     context: str,
-    names: _Names | PortNames | None = None,
+    names: Names | PortNames | None = None,
     live: frozenset[UOp] | None = None,
-) -> tuple[ExecutionPlan, Normalization]:
-    maybe_sweep()  # what earlier work left behind
-    # Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
+) -> Made:
+    with _Uncollected():
         return _make_plan(pending, config, context, names, live)
-    finally:
-        if was_collecting:
-            _grow_old()
-            gc.enable()
 
 
-def _grow_old() -> None:
-    """Let the collector take what is there for old: it has just been made, to be kept.
+class _Uncollected:
+    """Keeps the garbage collector out while a graph becomes a plan.
 
-    Else it would walk over all nodes of a graph several times before it thinks so itself.
+    Preparation makes many objects and almost no cycles: looking for these costs a fifth of it.
+    Afterwards all objects count as old: they have just been made, to be kept. Else the collector
+    would walk over all nodes of a graph several times before it thinks so itself.
     """
-    if not gc.get_freeze_count():  # somebody else's frozen objects would thaw
-        gc.freeze()
-        gc.unfreeze()
+
+    __slots__ = ("_was_collecting",)
+
+    def __enter__(self) -> None:
+        maybe_sweep()  # what earlier work left behind
+        self._was_collecting = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        if self._was_collecting:
+            if not gc.get_freeze_count():  # somebody else's frozen objects would thaw
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def _make_plan(
     pending: Sequence[Tensor],
     config: PrepareConfig,
     context: str,
-    names: _Names | PortNames | None,
+    names: Names | PortNames | None,
     live: frozenset[UOp] | None,
-) -> tuple[ExecutionPlan, Normalization]:
+    graph: Normalization | None = None,
+) -> Made:
     default = pending[0].device
-    roots: Sequence[UOp] = [_on_device(t, default) for t in pending if 0 not in t.uop.shape]
+    roots = _roots(pending)
+    parts = None
     if has_meshes() and on_mesh(roots):
-        raise UnsupportedError("plans and recorded functions over a mesh: use realize()", "MESH")
+        nodes = [_on_device(t, t.device) for t in pending if 0 not in t.uop.shape]
+        if names is not None:  # before the host's view of the memory is made
+            for node in toposort(nodes):
+                if node.op == O.BUFFER and is_mesh(node.src[-1].arg):
+                    tensor_registry.own_memory(node)
+        parts = Partition(nodes)
+        roots, default = parts.roots, "CPU"
+        names = names_of_parts(names, parts)
+        live = None if live is None else frozenset([parts.memory.get(n, n) for n in live])
     folded: list[Buffer] = []
     if live is not None:
         roots, folded = _folded(roots, live, config)
-    found = _normalized(roots, context)
+    found = graph or _normalized(roots, context)
     if not _is_known(found, default, config):
-        if names is None and live is None:  # of a plan that is run once
-            roots = lifted(roots, default)
-            found = _normalized(roots, context)
-        if not _is_known(found, default, config):
-            count_compilation(pending[0].uop, pending[0].shape)
+        if graph is None and names is None and live is None:  # of a plan that is run once
+            found = _normalized(lifted(roots, default), context)
+        count_compilation(pending[0].uop, pending[0].shape)
     if isinstance(names, tuple) and found.values:  # callers may give variables other values
         check_ranges(found.sink)
     schedule = _schedule(found, default, config)
@@ -406,13 +455,20 @@ def _make_plan(
         constants = freeze_schedule(ready, {node.sn for node in live}, folded, config)
     ports = names if isinstance(names, PortNames) else None
     if isinstance(names, tuple):
-        ports = _port_names(found, pending, *names, constants.ids)
+        shapes = shapes_of(pending, roots, parts is not None)
+        ports = _port_names(found, pending, shapes, *names, constants.ids)
     plan = prepare_plan(ready, config, ports)
     if constants.nbytes:
         plan.memory = replace(plan.memory, constant_bytes=constants.nbytes)
     if knobs.origins:
         _trace_kernels(plan, schedule, found)
-    return plan, found
+    return Made(plan, found, parts)
+
+
+def _roots(tensors: Sequence[Tensor]) -> Sequence[UOp]:
+    """What is computed for the tensors that have elements."""
+    default = tensors[0].device
+    return [_on_device(t, default) for t in tensors if 0 not in t.uop.shape]
 
 
 def _on_device(tensor: Tensor, default: str) -> UOp:
@@ -432,7 +488,8 @@ def _folded(
     parts = constant_parts(roots, live)
     if not parts:
         return roots, []
-    plan, found = _make_plan([wrap(part, None) for part in parts], config, "freeze", None, None)
+    tensors = [wrap(part, None) for part in parts]
+    plan, found, _ = _make_plan(tensors, config.here(), "freeze", None, None)
     plan.execute()
     buffers = plan.output_buffers()
     mapping = {
@@ -507,6 +564,7 @@ def compiler_identity(found: Normalization, default: str, config: PrepareConfig)
 def _port_names(
     found: Normalization,
     pending: Sequence[Tensor],
+    result_shapes: Sequence[tuple[Any, ...]],
     given: Mapping[UOp, tuple[str, Shape]],
     outputs: Sequence[str] | None,
     complex_inputs: Collection[str],
@@ -526,21 +584,23 @@ def _port_names(
             number += 1
         inputs[node.sn] = (f"input{number}", None)
         number += 1
-    unused = [name for node, (name, _) in given.items() if node.sn not in inputs]
-    if unused:
-        raise ConfigError(
-            f"the tensors do not depend on the input {unused[0]!r}: where it is a constant such as "
-            "zeros, realize() it before it is used, so that it has memory"
-        )
+    for node, (name, shape) in given.items():
+        if node.sn not in inputs and 0 not in shape:  # without elements, nothing can depend on them
+            raise ConfigError(
+                f"the tensors do not depend on the input {name!r}: where it is a constant such as "
+                "zeros, realize() it before it is used, so that it has memory"
+            )
+        inputs[node.sn] = (name, shape)
     names = list(outputs or [])
     if names and len(names) != len(pending):
         raise ConfigError(f"{len(pending)} outputs need as many names, got {names}")
     if not names:
         names = [f"output{i}" for i in range(len(pending))]
-    shapes = [(n, t.uop.shape) for n, t in zip(names, pending, strict=True)]
+    shapes = list(zip(names, result_shapes, strict=True))
     pairs = frozenset((*complex_inputs, *[names[place] for place in complex_places]))
     empty = {n: Buffer.new(t.device, 0, t.dtype) for n, t in enumerate(pending) if 0 in t.shape}
-    return PortNames(inputs, shapes, pairs, empty)
+    memory = {node.sn: _ensure_memory(node) for node in given}
+    return PortNames(inputs, shapes, pairs, empty, memory)
 
 
 def _assigned(node: UOp) -> UOp:

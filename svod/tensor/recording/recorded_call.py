@@ -15,6 +15,7 @@ import numpy as np
 
 from svod.base.errors import ConfigError, DTypeError
 from svod.device.buffer import Buffer, Storage
+from svod.device.names import memory_device
 from svod.device.registry import get_device
 from svod.ir import build as B
 from svod.ir import ops as O
@@ -57,7 +58,15 @@ class Prepared:
         self.form = form
         self.results = results
         new = [r for r in results if r.port and not r.is_twin]
-        self.fresh = [(r, get_device(r.device).allocator) for r in new]
+        self.fresh = [
+            (
+                r,
+                get_device(r.device).allocator,
+                memory_device(r.device),
+                r.size if r.held < 0 else r.held,
+            )
+            for r in new
+        ]
         self.line = line
         self.variables = list(variables.items())
         self.has_sizes = has_sizes or any(is_symbolic(r.shape) for r in results)
@@ -207,9 +216,9 @@ class Prepared:
                     bound[name] = _buffer(leaf)
                 else:
                     bound[name] = leaf if leaf.dtype.kind != "c" else _pairs(leaf)
-            for result, allocator in self.fresh:
-                storage = Storage(result.device, result.size * result.dtype.itemsize, allocator)
-                buffer = Buffer(storage, result.size, result.dtype)
+            for result, allocator, where, size in self.fresh:
+                storage = Storage(where, size * result.dtype.itemsize, allocator)
+                buffer = Buffer(storage, size, result.dtype)
                 bound[result.port] = held[result.port] = buffer
             with plan._lock:
                 plan._wiring.rebind(bound)

@@ -14,6 +14,7 @@ from svod.device.buffer import Buffer
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, make
+from svod.ir.placement import Placed
 from svod.ir.sweep import note_buffers
 from svod.schedule.sizes import replace_in_size
 from svod.tensor.core import tensor_registry
@@ -41,6 +42,17 @@ class Output(NamedTuple):
     device: str = ""
     has_sizes: bool = False  # the shape holds variables
     is_complex: bool = False  # shape, size and dtype are those of its pairs of floats
+    placed: Placed | None = None  # how it is held on a mesh
+    held: int = -1  # elements of it in this process, where these are not all of it
+
+    @property
+    def own_size(self) -> int:
+        """How many elements this process keeps of it."""
+        return self.size if self.held < 0 else self.held
+
+    def in_parts(self, placed: Placed | None, held: int) -> Output:
+        """A result over a mesh."""
+        return self._replace(placed=placed, held=held)
 
 
 def joined(
@@ -97,6 +109,7 @@ class Wrapping:
             return tensor_registry.twin_of(self.bases[result.port])
         buffer = self.held.get(result.port) or Buffer.new(result.device, 0, result.dtype)
         node = B.new_buffer(result.size, result.dtype, result.device, buffer)
+        node.arg.placed = result.placed
         note_buffers((node,))
         self.bases[result.port] = node
         return node

@@ -7,7 +7,7 @@ that existed before are left as they were, and the memory the plan shares with t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from svod.device.names import DISK_PREFIX
 from svod.ir import build as B
 from svod.ir import ops as O
 from svod.ir.node import UOp, elements, is_symbolic, make
+from svod.ir.placement import Placed, is_mesh
 from svod.ir.scan import outer_order, outer_sources
 from svod.runtime.assemble import PortNames
 from svod.tensor.core import history, tensor_registry, tracing
@@ -62,6 +63,7 @@ class Recorder:
         shape = unbound_shape(B.floats_of(given.uop).shape)
         node = B.new_buffer(elements(shape), B.floats_of(given.uop).dtype, given.device)
         self.nodes[place] = node
+        node.arg.placed = placed_of(given)
         seen = wrap(B.like(given.uop, B.view_as(node, shape)), given.device)
         lay_out(seen, strides_of(given))
         if history.is_leaf(given):
@@ -283,12 +285,15 @@ class Recorder:
             tensors[0]._device = self._device()
         if live is not None:  # random words are drawn anew for every run
             live |= {tracing.memory_of(node) for _, _, node in effects.draws}
-        plan = recorded_plan(tensors, self.owner.config, ports, live)
+        plan, parts = recorded_plan(tensors, self.owner.config, ports, live)
+        if parts is not None:
+            held = [(p, elements(r.shape)) for p, r in zip(parts.placed, parts.roots, strict=True)]
+            results = [r.in_parts(*held[int(r.port[6:])]) if r.port else r for r in results]
         # Only now is known what the plan reads, and which results are one value.
         found = {port.name: port.index for port in plan.ports}
         results = joined(results, outputs, found)
         names = {place: name for place, name in names.items() if name in found}
-        used = _used(nodes, plan)
+        used = _used(nodes, plan, {} if parts is None else parts.memory)
         variables = {p: leaf.src[0].arg.name for p, leaf in enumerate(self.leaves)
                      if isinstance(leaf, UOp)}  # fmt: skip
         draws = [(g, count, _memory(node)) for g, count, node in effects.draws]
@@ -356,12 +361,19 @@ class Recorder:
         return None
 
 
-def _used(nodes: list[UOp], plan: ExecutionPlan) -> set[UOp]:
-    """The nodes of a graph, but of its memory only what the plan reads or writes."""
+def placed_of(t: Tensor) -> Placed | None:
+    """How a tensor on a mesh is held; None where it is whole, or on no mesh."""
+    node = tensor_registry.buffer_node(B.floats_of(t.uop)) if is_mesh(t._device) else None
+    return None if node is None or node.op != O.BUFFER else node.arg.placed
+
+
+def _used(nodes: list[UOp], plan: ExecutionPlan, memory: Mapping[UOp, UOp]) -> set[UOp]:
+    """The nodes of a graph, but of its memory only what the plan reads or writes; ``memory`` is
+    what the plan has for that of a mesh."""
     order = outer_order(nodes)
     parts = {node.src[0] for node in order if node.op == O.BUFFER_VIEW}
     held = plan.ast_to_buffer_map().keys()
-    return {n for n in order if n.op != O.BUFFER or n.sn in held or n in parts}
+    return {n for n in order if n.op != O.BUFFER or memory.get(n, n).sn in held or n in parts}
 
 
 def parts_of(state: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from svod.base.errors import DTypeError, ShapeError
 from svod.dtype import types as dt
 from svod.ir import build as B
 from svod.ir import ops as O
-from svod.ir.node import UOp, is_symbolic, make
+from svod.ir.node import UOp, largest, make
 from svod.ir.scan import Carry, Given, closed, outer_order, outer_sources, parameter
 from svod.tensor.core.pytrees import Form, flatten, unflatten
 from svod.tensor.core.tensor_core import Core, tensor_of, wrap
@@ -46,14 +46,15 @@ def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
     xs: Any = None,
-    length: int | None = None,
+    length: UOp | int | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` for every slice x of xs; the last carry, and all y stacked.
 
     Carry, x and y are tensors or structures of them (tuples, lists, dicts); xs may be None when
     ``length`` says how many steps there are. A carry keeps its shape and dtype. With ``reverse``
-    the steps go from the last slice to the first; y stays where its x was.
+    the steps go from the last slice to the first; y stays where its x was. A run-time number of
+    steps takes the time of the largest one: steps past the end change nothing.
 
         >>> import svod
         >>> def step(total, x):
@@ -65,10 +66,10 @@ def scan(
     starts, form = _tensors(init, "init")
     sequences, x_form = _tensors(xs, "xs")
     steps = _length(sequences, length)
+    if isinstance(steps, UOp):
+        return _up_to(f, init, sequences, x_form, steps, reverse)
     shapes = [t.shape for t in starts] + [t.shape[1:] for t in sequences]
     given = [*starts, *sequences]
-    if any(is_symbolic(s) for s in shapes):
-        raise ShapeError("scan needs fixed sizes: a carry or a slice has a run-time size")
     base = _LEVEL * (1 + len(state.loops))
     leaves = [
         parameter(base + i, s, t.dtype) for i, (s, t) in enumerate(zip(shapes, given, strict=True))
@@ -97,6 +98,39 @@ def scan(
     return unflatten(form, last), unflatten(y_form, stacked)
 
 
+def _up_to(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    sequences: list[Tensor],
+    form: Form,
+    steps: UOp,
+    reverse: bool,
+) -> tuple[Any, Any]:
+    """A scan with a run-time number of steps: one of the largest number, which pauses outside."""
+    most = largest(steps)
+
+    def step(carry: Any, given: Any) -> tuple[Any, Any]:
+        number, *slices = given
+        new, y = f(carry, unflatten(form, slices))
+        olds, _ = _tensors(carry, "the carry")
+        news, new_form = _tensors(new, "the new carry")
+        is_on = number < steps
+        kept = [
+            a.where(is_on, b) if a.shape == b.shape and a.dtype is b.dtype else a
+            for a, b in zip(news, olds, strict=False)
+        ]
+        return unflatten(new_form, kept), y
+
+    def padded(t: Tensor) -> Tensor:
+        rest = ((0, 0),) * (t.ndim - 1)
+        return wrap(B.pad(t.uop, ((0, most - steps), *rest)), t._device)
+
+    numbers = wrap(B.iota(most, dt.int64), None)
+    last, ys = scan(step, init, (numbers, *[padded(t) for t in sequences]), reverse=reverse)
+    outs, y_form = _tensors(ys, "y")
+    return last, unflatten(y_form, [y[:steps] for y in outs])
+
+
 def _tensors(tree: Any, name: str) -> tuple[list[Tensor], Form]:
     leaves, form = flatten(tree)
     for leaf in leaves:
@@ -105,21 +139,19 @@ def _tensors(tree: Any, name: str) -> tuple[list[Tensor], Form]:
     return [tensor_of(leaf) for leaf in leaves], form
 
 
-def _length(sequences: Sequence[Tensor], length: int | None) -> int:
-    sizes = []
+def _length(sequences: Sequence[Tensor], length: UOp | int | None) -> UOp | int:
+    sizes: list[UOp | int] = []
     for t in sequences:
         if not t.shape:
             raise ShapeError("scan: a sequence needs an axis of time, got a scalar")
         sizes.append(t.shape[0])
     if length is not None:
         try:
-            sizes.append(as_index(length))
+            sizes.append(length if isinstance(length, UOp) else as_index(length))
         except TypeError:
             raise DTypeError(f"scan: length must be a whole number, not {length!r}") from None
     if not sizes:
         raise ShapeError("scan: without sequences it needs a length")
-    if any(not isinstance(n, int) for n in sizes):
-        raise ShapeError("scan needs a fixed number of steps, not a run-time size")
     if len(set(sizes)) > 1:
         raise ShapeError(f"scan: the sequences and the length differ: {sizes}")
     if sizes[0] < 0:

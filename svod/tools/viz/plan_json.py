@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from svod._version import __version__
 from svod.base import timing
+from svod.base.errors import SvodError
+from svod.device.buffer import Buffer
 from svod.runtime.ops import (
     CompiledKernel,
     PreparedBufferView,
@@ -22,6 +26,7 @@ from svod.runtime.ops import (
     PreparedOp,
 )
 from svod.runtime.plan import ExecutionPlan
+from svod.runtime.profile import KernelProfile
 from svod.schedule.reasons import RULES, Reason
 from svod.tools.viz.buffer_lives import buffers, read_of, written_of
 from svod.tools.viz.kernel_json import body_nodes, body_order, kernel_details
@@ -39,18 +44,29 @@ def plan_data(
     title: str = "plan",
     *,
     runs: int = 3,
+    profiles: list[KernelProfile] | None = None,
     paths: bool = False,
     details: bool = True,
     step: Progress | None = None,
 ) -> dict[str, Any]:
     """All that is known of a plan; ``runs=0`` does not run it and leaves out times.
 
-    Runs are those of a copy, so weights and state stay as they are. With ``details=False`` the
-    passes and the code of kernels are left out, which is what takes long.
+    Runs are those of a copy, so weights and state stay as they are; ``profiles`` are those of a run
+    that was watched, and take their place. With ``details=False`` the passes and the code of
+    kernels are left out, which is what takes long.
     """
     ops = plan.prepared_ops()
-    profiles = measured(plan, runs) if runs else []
+    preparation = _preparation()  # not that of the details
+    problem = ""
+    if profiles is None:
+        try:
+            profiles = measured(plan, runs) if runs else []
+        except SvodError as error:  # inputs that nobody has bound yet may hold anything
+            profiles, problem = [], f"{type(error).__name__}: {error}"
+            if not paths:
+                problem = _FOLDERS.sub("", problem)
     times = times_by_op(profiles)
+    held = plan.buffers()
     origins = _Origins(paths)
     table = _Kernels(ops, times)
     level = {index: number for number, group in enumerate(plan.levels) for index in group}
@@ -64,13 +80,18 @@ def plan_data(
             "level": level.get(index, 0),
             "writes": written_of(op),
             "reads": read_of(op),
+            "device": _device(op, held, plan.device()),
             "origin": origins.number(getattr(op, "origin", None)),
         }
         if index in times:
             row["ns"] = times[index]
         if isinstance(op, PreparedKernel):
             row["kernel"] = table.numbers[op.kernel]
+            if len(op.kernel.globals) == len(op.buffer_indices):
+                row["args"] = list(op.buffer_indices)
             row.update(_facts(plan, op, origins))
+        elif isinstance(op, PreparedCustomFunction) and op.kind.startswith("distributed."):
+            row["mesh"], row["axis"] = str(op.attrs[0]), str(op.attrs[1])
         rows.append(row)
     if details:
         table.add_details(step)
@@ -86,11 +107,15 @@ def plan_data(
         "origins": origins.rows,
         "rules": RULES,
         "timeline": timeline(profiles),
-        "roofline": _roofline() if runs else None,
-        "preparation": _preparation(),
+        "roofline": _roofline() if profiles else None,
+        "problem": problem,
+        "preparation": preparation,
         "variables": plan.variables,
     }
 
+
+# The folders before a file and its line.
+_FOLDERS = re.compile(r"(?:[A-Za-z]:)?[^\s('\"]*[/\\](?=[^/\\]+, line \d)")
 
 _KINDS: dict[type, str] = {
     PreparedKernel: "kernel",
@@ -98,6 +123,13 @@ _KINDS: dict[type, str] = {
     PreparedBufferView: "view",
     PreparedCustomFunction: "function",
 }
+
+
+def _device(op: PreparedOp, held: tuple[Buffer, ...], primary: str) -> str:
+    """Where an op runs; what is no kernel runs where its first buffer is."""
+    if isinstance(op, PreparedKernel):
+        return op.device
+    return held[op.buffer_indices[0]].device if op.buffer_indices else primary
 
 
 def _name(op: PreparedOp) -> str:
@@ -194,8 +226,21 @@ def _kernel(op: PreparedKernel) -> dict[str, Any]:
         "opts": [str(o) for o in opts],
         "by": by,
         "launch": [list(size) for size in kernel.dims if size] if kernel.dims else [],
+        "hardware": _hardware(kernel),
+        "slots": list(kernel.globals),
         "nodes": body_nodes(op.ast) if op.ast.src else [],
     }
+
+
+def _hardware(kernel: CompiledKernel) -> dict[str, int]:
+    """What a launch takes of a GPU, where the driver says so."""
+    ask = getattr(kernel.program, "resources", None)
+    if ask is None or kernel.dims is None:
+        return {}
+    try:
+        return dict(ask(prod(kernel.dims.local_size or (1,))))
+    except SvodError:  # a page without these numbers is better than none
+        return {}
 
 
 def _memory(plan: ExecutionPlan) -> dict[str, Any]:

@@ -18,7 +18,18 @@ from typing import Any
 from svod.runtime.plan import ExecutionPlan
 from svod.tools.viz.plan_json import Progress, plan_data
 
-SCRIPTS = ("base", "views")
+SCRIPTS = (
+    "base",
+    "chart",
+    "lists",
+    "tree",
+    "layout",
+    "graph",
+    "kernel",
+    "timeline",
+    "memory",
+    "main",
+)
 ALONE = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -37,7 +48,12 @@ def write_report(
     if before is not None:
         plans.append(plan_data(before, "before", runs=runs, paths=paths))
     with open(path, "w", encoding="utf-8") as file:
-        file.write(report_html({"plans": plans}))
+        file.write(report_html(page_data(plans, before is not None)))
+
+
+def page_data(plans: list[dict[str, Any]], has_before: bool = False) -> dict[str, Any]:
+    """What the page reads: plans, and which of them stands beside the first."""
+    return {"plans": plans, "before": 1 if has_before else None}
 
 
 def report_html(data: dict[str, Any]) -> str:

@@ -10,25 +10,29 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import threading
 import webbrowser
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from svod.base.errors import ArgumentError
 from svod.base.locks import reset_lock
-from svod.runtime.ops import CompiledKernel, PreparedKernel
 from svod.runtime.plan import ExecutionPlan
 from svod.tools.viz.kernel_json import kernel_details
 from svod.tools.viz.plan_json import plan_data
-from svod.tools.viz.report import page_html
+from svod.tools.viz.report import page_data, page_html
+from svod.tools.viz.shown import Shown
 
 HOST = "127.0.0.1"
-SERVED = (
+INSIDE = (  # what the page itself says; who may frame it only the header may say
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "connect-src 'self'; base-uri 'none'; form-action 'none'"
 )
+SERVED = f"{INSIDE}; frame-ancestors 'none'"
 
 
 class Viewer:
@@ -36,25 +40,22 @@ class Viewer:
 
     def __init__(
         self,
-        plan: ExecutionPlan,
+        plan: ExecutionPlan | Sequence[Shown],
         *,
         before: ExecutionPlan | None = None,
         title: str = "plan",
         runs: int = 3,
     ) -> None:
-        self._plans = [plan] if before is None else [plan, before]
-        titles = [title, "before"]
-        self._data = {
-            "plans": [
-                plan_data(one, name, runs=runs, paths=True, details=False)
-                for one, name in zip(self._plans, titles, strict=False)
-            ]
-        }
-        self._first = [_first_calls(one) for one in self._plans]
-        self._details: dict[tuple[int, int], bytes] = {}
+        self._shown: Sequence[Shown] = (  # a list that a program still adds to, perhaps
+            plan if not isinstance(plan, ExecutionPlan) else [Shown(plan, title)]
+        )
+        self._before = None if before is None else Shown(before, "before")
+        self._runs = runs
+        self._held: dict[tuple[int, int], bytes] = {}  # of plans, and of their kernels
         self._lock = reset_lock()
         self.token = secrets.token_urlsafe(24)
         self._title = title
+        self.connections: set[socket.socket] = set()
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
@@ -72,6 +73,9 @@ class Viewer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        for connection in tuple(self.connections):  # those that browsers keep open
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def __repr__(self) -> str:
         return f"Viewer({self.url})"
@@ -80,46 +84,82 @@ class Viewer:
         """The kind and the bytes of what an address below the token names; None for nothing."""
         if path == "":
             held = '<script type="application/octet-stream" id="data" data-from="data"></script>'
-            return "text/html; charset=utf-8", page_html(self._title, SERVED, held).encode()
+            return "text/html; charset=utf-8", page_html(self._title, INSIDE, held).encode()
         if path == "data":
-            return "application/json", json.dumps(self._data, separators=(",", ":")).encode()
-        parts = path.split("/")
-        if len(parts) == 3 and parts[0] == "kernel" and parts[1].isdigit() and parts[2].isdigit():
-            which, number = int(parts[1]), int(parts[2])
-            if which < len(self._first) and number < len(self._first[which]):
-                return "application/json", self._kernel(which, number)
-        return None
+            rows = [one.summary() for one in self._plans()]
+            return "application/json", _json(page_data(rows, self._before is not None))
+        kind, *numbers = path.split("/")
+        if not all(n.isascii() and n.isdigit() and len(n) < 10 for n in numbers):
+            return None
+        if len(numbers) != {"plan": 1, "kernel": 2}.get(kind):
+            return None
+        wanted, kernel = int(numbers[0]), int(numbers[1]) if kind == "kernel" else -1
+        shown = next((one for one in self._plans() if one.number == wanted), None)
+        if shown is None or kernel >= len(shown.first_calls()):
+            return None
+        return "application/json", self._kept(shown, kernel)
 
-    def _kernel(self, which: int, number: int) -> bytes:
+    def _plans(self) -> list[Shown]:
+        found = list(self._shown)
+        return found if self._before is None else [*found[:1], self._before, *found[1:]]
+
+    def _kept(self, shown: Shown, kernel: int) -> bytes:
+        """A plan (kernel -1) or the details of one of its kernels, made when first asked for."""
         with self._lock:
-            found = self._details.get((which, number))
+            found = self._held.get((shown.number, kernel))
             if found is None:
-                details = kernel_details(self._first[which][number])
-                found = self._details[which, number] = json.dumps(details).encode()
+                made = (
+                    plan_data(
+                        shown.plan, shown.title, runs=self._runs, profiles=shown.profiles(),
+                        paths=True, details=False,
+                    )
+                    if kernel < 0
+                    else kernel_details(shown.first_calls()[kernel])
+                )  # fmt: skip
+                found = self._held[shown.number, kernel] = _json(made)
             return found
 
 
 def view(
-    plan: ExecutionPlan,
+    plan: ExecutionPlan | Sequence[Shown],
     *,
     before: ExecutionPlan | None = None,
     title: str = "plan",
     runs: int = 3,
     browser: bool = True,
 ) -> Viewer:
-    """Serve a page about a plan and open it in the browser."""
+    """Serve a page about one plan or several, and open it in the browser."""
     found = Viewer(plan, before=before, title=title, runs=runs)
     if browser:
         webbrowser.open(found.url)
     return found
 
 
-def _first_calls(plan: ExecutionPlan) -> list[PreparedKernel]:
-    """The first call of each distinct kernel, in the order `plan_data` numbers them."""
-    found: dict[CompiledKernel, PreparedKernel] = {}
-    for op in plan.prepared_kernels():
-        found.setdefault(op.kernel, op)
-    return list(found.values())
+def view_result(result: Any, *, title: str, runs: int = 3, browser: bool = True) -> Viewer:
+    """Serve a page about the plan of what a model returned: tensors in any containers."""
+    from svod.tensor.recording.realize import prepare_batch
+
+    tensors = list(_tensors(result))
+    if not tensors:
+        raise ArgumentError(f"{title} returned no tensor but {type(result).__name__}")
+    return view(prepare_batch(tensors), title=title, runs=runs, browser=browser)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    from svod.tensor.tensor import Tensor
+
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _json(made: dict[str, Any]) -> bytes:
+    return json.dumps(made, separators=(",", ":")).encode()
 
 
 def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
@@ -128,6 +168,10 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
         timeout = 30  # seconds that a connection may say nothing
 
+        def setup(self) -> None:
+            super().setup()
+            viewer.connections.add(self.connection)
+
         def handle_one_request(self) -> None:
             try:
                 super().handle_one_request()
@@ -135,6 +179,7 @@ def _handler(viewer: Viewer) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
 
         def finish(self) -> None:
+            viewer.connections.discard(self.connection)
             with suppress(ConnectionError):
                 super().finish()
 

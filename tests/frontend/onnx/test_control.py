@@ -252,3 +252,125 @@ def test_branches_of_different_shapes_are_plans_of_their_own() -> None:
         np.testing.assert_allclose(made(START), np.exp(np.tile(START, 2)), rtol=1e-5)
         np.testing.assert_allclose(made(START * 4), np.exp(-START * 4), rtol=1e-5)
     assert "a plan for each value" in made.notes[-1]
+
+
+def _chosen(name: str, then: list[Any], other: list[Any], condition: str, kind: Any = None) -> Any:
+    """An If over two lists of nodes; the last of each gives its result."""
+    graphs = {
+        f"{key}_branch": helper.make_graph(nodes, key, [], [info(nodes[-1].output[0], kind)])
+        for key, nodes in (("then", then), ("else", other))
+    }
+    return node("If", [condition], [name], name=name, **graphs)
+
+
+def _is_negative(column: str, name: str) -> list[Any]:
+    """Whether the sum of a value is below zero."""
+    return [
+        node("ReduceSum", [column], [f"{name}_sum"], keepdims=0),
+        node("Less", [f"{name}_sum", "zero"], [name]),
+    ]
+
+
+def test_a_branch_in_a_branch_has_plans_of_its_own() -> None:
+    rng = np.random.default_rng(0)
+    weights = {n: rng.standard_normal((4, 4)).astype(np.float32) for n in ("a", "b", "c", "d")}
+    inner = _chosen(
+        "inner", [node("MatMul", ["h", "a"], ["p"])], [node("MatMul", ["h", "b"], ["q"])], "is_in"
+    )
+    first = [node("MatMul", ["x", "c"], ["h"]), *_is_negative("h", "is_in"), inner]
+    second = [node("MatMul", ["x", "d"], ["r"])]
+    outer = _chosen("outer", [*first, node("Neg", ["inner"], ["n"])], second, "is_out")
+    made = model(
+        [*_is_negative("x", "is_out"), outer, node("Relu", ["outer"], ["y"])],
+        [info("x", ["batch", 4])], [info("y", ["batch", 4])], zero=np.float32(0), **weights,
+    )  # fmt: skip
+
+    def wanted(x: Any) -> Any:
+        if x.sum() >= 0:
+            return np.maximum(x @ weights["d"], 0)
+        h = x @ weights["c"]
+        return np.maximum(-(h @ weights["a" if h.sum() < 0 else "b"]), 0)
+
+    runs = [rng.standard_normal((n, 4)).astype(np.float32) for n in (1, 2, 3, 4) * 5]
+    seen = {(x.sum() < 0, x.sum() < 0 and (x @ weights["c"]).sum() < 0) for x in runs}
+    assert len(seen) == 3
+    for x in runs:
+        np.testing.assert_allclose(made(x), wanted(x), rtol=1e-4, atol=1e-4)
+    before = dict(counters)
+    for x in runs:
+        np.testing.assert_allclose(made(x), wanted(x), rtol=1e-4, atol=1e-4)
+    assert counters == before
+    assert [n.split(",")[0] for n in made.notes] == [
+        "a split plan: up to If 'outer'", "a split plan: up to If 'inner'",
+    ]  # fmt: skip
+
+
+def test_small_branches_in_branches_and_loops_are_one_plan() -> None:
+    inner = _chosen("inner", [node("Neg", ["s"], ["p"])], [node("Exp", ["s"], ["q"])], "is_in", [2])
+    choice = _chosen(
+        "t", [*_is_negative("s", "is_in"), inner], [node("Mul", ["s", "half"], ["r"])], "is_out",
+        [2],
+    )  # fmt: skip
+    body = helper.make_graph(
+        [
+            node("Gather", ["s", "first"], ["head"]),
+            node("Less", ["head", "one"], ["is_out"]),
+            choice,
+            node("Add", ["t", "captured"], ["u"]),
+            node("Identity", ["c"], ["d"]),
+        ],
+        "body", [number("i"), truth("c"), info("s", [2])], [truth("d"), info("u", [2])],
+    )  # fmt: skip
+    made = model(
+        [node("Loop", ["five", "", "x"], ["y"], body=body)],
+        [info("x", [2])], [info("y", [2])], five=np.int64(5), first=np.int64(0),
+        one=np.float32(1), zero=np.float32(0), half=np.float32(0.5),
+        captured=np.array([0.25, -2], np.float32),
+    )  # fmt: skip
+
+    def wanted(s: Any) -> Any:
+        for _ in range(5):
+            if s[0] < 1:
+                t = -s if s.sum() < 0 else np.exp(s)
+            else:
+                t = s * np.float32(0.5)
+            s = t + np.array([0.25, -2], np.float32)
+        return s
+
+    for x in (START, -START, START * np.float32(0.2)):
+        np.testing.assert_allclose(made(x), wanted(x), rtol=1e-5)
+    assert all("both branches are computed" in note for note in made.notes)
+    assert made.plan is not None
+
+
+def test_a_scan_in_a_loop_and_a_loop_in_a_branch() -> None:
+    step = helper.make_graph(
+        [node("Add", ["a", "v"], ["b"]), node("Mul", ["b", "scale"], ["w"])], "step",
+        [info("a", []), info("v", [])], [info("b", []), info("w", [])],
+    )  # fmt: skip
+    body = helper.make_graph(
+        [
+            node("Scan", ["start", "s"], ["last", "u"], body=step, num_scan_inputs=1),
+            node("Identity", ["c"], ["d"]),
+        ],
+        "body", [number("i"), truth("c"), info("s", [2])], [truth("d"), info("u", [2])],
+    )  # fmt: skip
+    choice = _chosen(
+        "y", [node("Loop", ["three", "", "x"], ["long"], body=body)],
+        [node("Neg", ["x"], ["short"])], "is_long", [2],
+    )  # fmt: skip
+    made = model(
+        [*_is_negative("x", "is_long"), choice], [info("x", [2])], [info("y", [2])],
+        three=np.int64(3), start=np.float32(0.5), zero=np.float32(0), scale=np.float32(0.5),
+    )  # fmt: skip
+
+    def wanted(x: Any) -> Any:
+        if x.sum() >= 0:
+            return -x
+        for _ in range(3):
+            x = (np.float32(0.5) + x.cumsum()) * np.float32(0.5)
+        return x
+
+    for x in (START, -START, -START):
+        np.testing.assert_allclose(made(x), wanted(x), rtol=1e-5)
+    assert len(made.notes) == 1 and made.notes[0].startswith("a split plan: up to If 'y'")

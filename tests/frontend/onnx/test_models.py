@@ -322,35 +322,6 @@ def test_an_image_of_any_size() -> None:
     assert loaded.notes == []
 
 
-def test_a_detector_is_a_plan_up_to_its_suppression() -> None:
-    boxes, w = np.abs(random(12, 4)).cumsum(1), random(8, 24)
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["flat"]),
-        helper.make_node("Reshape", ["flat", "shape"], ["scores"]),
-        helper.make_node("Expand", ["boxes", "one"], ["places"]),
-        helper.make_node("NonMaxSuppression", ["places", "scores", "most", "overlap"], ["chosen"],
-                         name="nms"),
-        helper.make_node("Gather", ["chosen", "two"], ["spots"], axis=1),
-        helper.make_node("Gather", ["boxes", "spots"], ["y"], axis=0),
-        helper.make_node("Relu", ["flat"], ["z"]),
-    ]  # fmt: skip
-    weights = {
-        "w": w, "shape": np.array([1, 2, 12]), "boxes": boxes, "one": np.array([1, 12, 4]),
-        "most": np.array([3]), "overlap": np.array([0.3], np.float32), "two": np.array(2),
-    }  # fmt: skip
-    data = model(nodes, {"x": [1, 8]}, ["y", "z"], weights, ir_version=10)
-    loaded = svod.onnx.load(data)
-    session = pytest.importorskip("onnxruntime").InferenceSession(data)
-    for _ in range(3):
-        x = random(1, 8)
-        for found, wanted in zip(loaded(x), session.run(None, {"x": x}), strict=True):
-            close(found, wanted)
-    assert loaded.notes == [
-        "a split plan: up to NonMaxSuppression 'nms', which needs the numbers of 'scores', then "
-        "node by node"
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

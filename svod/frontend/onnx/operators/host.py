@@ -17,6 +17,7 @@ from svod.frontend.onnx.importer import NodeView
 from svod.frontend.onnx.registry import Array, host, host_table
 from svod.frontend.onnx.types import element, is_sizes
 from svod.ir.node import UOp
+from svod.ir.symbolic import minimum, num, value_of
 
 
 def settled(array: Any) -> Array:
@@ -72,8 +73,24 @@ def _divide(a: Array, b: Array) -> Any:
     return a / b
 
 
-def _pick(is_first: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    return lambda *xs: reduce(np.frompyfunc(lambda a, b: a if is_first(a, b) else b, 2, 1), xs)
+def smaller(a: Any, b: Any) -> Any:
+    """The smaller of two numbers or sizes."""
+    if not isinstance(a, UOp) and not isinstance(b, UOp):
+        return a if a <= b else b
+    found = minimum(*[n if isinstance(n, UOp) else num(int(n)) for n in (a, b)])
+    known = value_of(found)
+    return found if known is None else known
+
+
+def larger(a: Any, b: Any) -> Any:
+    """The larger of two numbers or sizes."""
+    if not isinstance(a, UOp) and not isinstance(b, UOp):
+        return a if a >= b else b
+    return -smaller(-a, -b)
+
+
+def _pick(choose: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    return lambda *xs: reduce(np.frompyfunc(choose, 2, 1), xs)
 
 
 host_table(
@@ -87,8 +104,8 @@ host_table(
         "Floor": _exact(np.floor),
         "Ceil": _exact(np.ceil),
         "Sqrt": _exact(np.sqrt),
-        "Max": _exact(_pick(lambda a, b: a >= b)),
-        "Min": _exact(_pick(lambda a, b: a <= b)),
+        "Max": _exact(_pick(larger)),
+        "Min": _exact(_pick(smaller)),
         "And": _decided(lambda a, b: a & b),
         "Or": _decided(lambda a, b: a | b),
         "Not": _decided(lambda a: ~a),
@@ -181,7 +198,7 @@ def fold(
     name = node.proto.op_type
     combine: Any = {
         "ReduceProd": lambda a, b: a * b, "ReduceSum": lambda a, b: a + b,
-        "ReduceMax": lambda a, b: a if a >= b else b, "ReduceMin": lambda a, b: a if a <= b else b,
+        "ReduceMax": larger, "ReduceMin": smaller,
     }[name]  # fmt: skip
     try:
         total = reduce(combine, list(x.flat))

@@ -203,6 +203,8 @@ def resize(
         wanted = numbers(sizes)
         ratios = [_ratio(n, x.shape[i]) for i, n in zip(chosen, wanted, strict=True)]
         if keep_aspect_ratio_policy != "stretch":
+            if not all(isinstance(r, float) for r in ratios):
+                raise VariableError("a kept aspect ratio over a run-time size")
             one = min(ratios) if keep_aspect_ratio_policy == "not_larger" else max(ratios)
             ratios = [one] * len(chosen)
             wanted = [floor(one * x.shape[i] + 0.5) for i in chosen]

@@ -10,10 +10,11 @@ import numpy as np
 import svod
 from svod.dtype import types as dt
 from svod.frontend.onnx.importer import NodeView
-from svod.frontend.onnx.operators.host import settled
+from svod.frontend.onnx.operators.host import settled, smaller
 from svod.frontend.onnx.operators.shapes import HOST_LIMIT, count_up, numbers
 from svod.frontend.onnx.registry import Host, Tensor, Value, operator
 from svod.ir.node import UOp
+from svod.ir.node import largest as most_of
 
 
 @operator("Gather")
@@ -134,9 +135,12 @@ def _top(x: Tensor, k: int, axis: int, largest: int, sorted: int) -> tuple[Tenso
 
 @operator("TopK", since=10)
 def top_k(
-    x: Tensor, k: Host, *, axis: int = -1, largest: int = 1, sorted: int = 1
+    x: Tensor, k: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1, node: NodeView
 ) -> tuple[Tensor, Tensor]:
-    count = numbers(k)[0]
+    length = x.shape[axis]
+    count = numbers(node.host(k, most=most_of(length)))[0]
+    if isinstance(count, UOp) or isinstance(length, UOp):
+        count = smaller(count, length)  # it is no more than that, but for proofs
     return _top(x, count, axis, largest, sorted)
 
 
@@ -193,12 +197,14 @@ def non_zero(x: Host) -> Value:
 
 
 @operator("Compress")
-def compress(x: Tensor, condition: Host, *, axis: int | None = None) -> Tensor:
+def compress(x: Value, condition: Host, *, axis: int | None = None) -> Value:
     chosen = np.flatnonzero(condition)
     if axis is None:
         x, axis = x.reshape(-1), 0
     axis %= x.ndim
     chosen = chosen[chosen < x.shape[axis]]
+    if isinstance(x, np.ndarray):
+        return settled(np.take(x, chosen, axis))
     if not chosen.size:
         return x[(slice(None),) * axis + (slice(0, 0),)]
     return x[(slice(None),) * axis + (Tensor(chosen),)]

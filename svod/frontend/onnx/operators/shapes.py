@@ -16,7 +16,7 @@ from svod.dtype import types as dt
 from svod.frontend.onnx.errors import OnnxError
 from svod.frontend.onnx.importer import NodeView, size_tensor
 from svod.frontend.onnx.limits import check_host
-from svod.frontend.onnx.operators.host import settled
+from svod.frontend.onnx.operators.host import larger, settled, smaller
 from svod.frontend.onnx.registry import Array, Host, Tensor, Value, operator
 from svod.frontend.onnx.types import element, to_carrier
 from svod.ir.node import UOp, largest
@@ -279,6 +279,8 @@ def _sliced_axis(x: Value, axis: int, start: Any, end: Any, step: int) -> Value:
         return x.flip(axis)
     if isinstance(end, int) and end >= most:
         end = length
+    elif isinstance(end, UOp) and end.vmin >= 0:
+        end = smaller(end, length)
     return x[(*lead, slice(_from_end(start, length), _from_end(end, length), step))]
 
 
@@ -312,7 +314,7 @@ def range_(start: Host, limit: Host, delta: Host, *, node: NodeView) -> Value:
         return found.cast(element(node.element(0)).carrier)
     if isinstance(step, UOp) or int(step) <= 0:
         raise VariableError("a Range of a run-time size goes up by a known step")
-    count = (high - low + (int(step) - 1)) // int(step)
+    count = larger((high - low + (int(step) - 1)) // int(step), 0)
     places = count_up(count, node.device) * int(step)
     return places + size_tensor(low, node.device)
 

@@ -1,0 +1,1 @@
+"""A language model behind OpenAI's interface, with a page to chat."""

@@ -1,0 +1,1 @@
+"""What people install: the wheel, in a fresh environment."""
