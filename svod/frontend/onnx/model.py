@@ -57,9 +57,6 @@ def load(
     ``dims`` gives ranges, or numbers, to the sizes that the file names: ``{"batch": (1, 64)}``. One
     plan serves a whole range. With ``freeze`` the weights are constant and packed when the plan is
     made.
-
-    >>> model = svod.onnx.load("model.onnx", dims={"batch": (1, 64)})
-    >>> model(x=array)
     """
     return Model(open_file(source), dict(dims or {}), device, freeze)
 
