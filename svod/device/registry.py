@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
-from svod.base.errors import DeviceError
+from svod.base.errors import ArgumentError, DeviceError
 from svod.base.locks import reset_rlock
 from svod.device.device import Device
 from svod.device.names import base_key, canonical
@@ -31,6 +31,8 @@ def register_device(prefix: str, factory: DeviceFactory, keep: bool = True) -> N
     kind = base_key(prefix)
     if ":" in prefix or not kind.isidentifier():
         raise DeviceError(f"{prefix!r} is not a device kind: use a plain name such as CPU")
+    if not callable(factory):
+        raise ArgumentError(f"a device of kind {kind} is made by a function, not {factory!r:.60}")
     with _lock:
         _factories[kind] = (factory, keep)
         for name in [n for n in _alive if base_key(n) == kind]:

@@ -135,3 +135,8 @@ def test_holding_memory_loads_no_compiler() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=os.getcwd()
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_what_makes_devices_is_a_function():
+    with pytest.raises(TypeError, match="made by a function, not 'word'"):
+        register_device("TOY", "word")
