@@ -143,7 +143,7 @@ class CpuCosts(Costs):
     panel_bytes: int = cost(22, "bytes per cycle", "measured: panel_bytes")
     fma_latency: int = cost(4, "cycles", "measured: fma_latency")
     chain_slack: int = cost(
-        2, "cycles", "measured: two multipliers do 0.9 with 10 chains of what they do with 12"
+        2, "cycles", "estimate: two multipliers do 0.9 with 10 chains of what they do with 12"
     )
     dot_latency: int = cost(
         10, "cycles", "hardware: 6 for pairs of bfloat16, and chains for what else delays one"

@@ -212,7 +212,6 @@ def _run(options: argparse.Namespace) -> Report:
 
 MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run", "viz"})
 LANGUAGE_VERBS = frozenset({"bench-llm", "chat", "generate", "serve"})
-MODEL_VERBS = frozenset({"bench", "compile", "explain", "inspect", "profile", "run"})
 VERBS: tuple[tuple[str, Callable[[argparse.Namespace], Report], str], ...] = (
     ("bench", _bench, "Time an ONNX model, beside onnxruntime where it is installed."),
     ("bench-llm", _bench_llm, "Time prompts and answers of a language model."),

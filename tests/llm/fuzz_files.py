@@ -17,7 +17,7 @@ from typing import Any
 
 import svod
 from svod.base.errors import SvodError
-from svod.base.progress import progress
+from svod.base.progress import shown
 from svod.llm.gguf import read_gguf
 from svod.llm.small.place import small_model
 from svod.llm.tokenizer import Tokenizer, read_tokenizer_json
@@ -173,7 +173,7 @@ def run(first: int, last: int) -> tuple[Counter[str], list[str]]:
         files = {n: (folder / n).read_bytes() for n in ("config.json", "tokenizer.json")}
         files["model.gguf"] = small_model().read_bytes()
         used(folder, True)
-        for seed in progress(range(first, last), "damaged files"):
+        for seed in shown(range(first, last), "damaged files"):
             try:
                 counts[one(seed, folder, files)] += 1
             except Exception as error:  # whatever is no error of ours is a finding

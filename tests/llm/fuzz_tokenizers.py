@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from svod.base.progress import progress
+from svod.base.progress import shown
 from svod.llm.tokenizer import Tokenizer, read_tokenizer_json, tokenizer_of
 from svod.llm.tokenizer.patterns import PRE_TOKENIZERS
 from tests.llm.test_tokenizer_packages import SAMPLES, texts
@@ -109,7 +109,7 @@ def main(count: int) -> int:
     each, wrong = -(-count // len(kinds)), 0
     for number, (name, theirs, ours) in enumerate(kinds):
         compared, found = 0, None
-        for batch in progress(range(-(-each // BATCH)), name):
+        for batch in shown(range(-(-each // BATCH)), name):
             for text in texts(BATCH, seed=number * 1_000_003 + batch):
                 compared += 1
                 if found is None and theirs(text) != ours(text):

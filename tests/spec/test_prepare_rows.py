@@ -810,7 +810,7 @@ def test_panels_are_packed_for_cpus_alone(monkeypatch):
     (kernel,) = bodies(product)
     item = ScheduleItem(kernel, kernel, [Buffer.new("CPU", 256 * 256, dt.float32)] * 3, [0, 1, 2])
     assert find_packing(item, [1, 2]) is not None
-    monkeypatch.setattr("svod.runtime.freeze.optimizer_machine", lambda device: GpuMachine())
+    monkeypatch.setattr("svod.runtime.freeze.optimizer_machine", lambda *device: GpuMachine())
     assert find_packing(item, [1, 2]) is None
 
 

@@ -138,7 +138,7 @@ def test_a_server_that_is_closed_ends_the_connections_that_were_kept_open(plan: 
 
 
 def test_plans_of_a_block_are_collected_with_their_runs() -> None:
-    x = Tensor(np.ones((4, 4), np.float32)).realize()
+    x = Tensor(np.ones((200, 200), np.float32)).realize()
     kept = prepare(x @ x)
     with collected(most=3) as found:
         for _ in range(3):

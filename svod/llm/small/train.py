@@ -18,7 +18,7 @@ import numpy as np
 
 import svod
 from svod import Tensor, nn
-from svod.base.progress import progress
+from svod.base.progress import shown
 from svod.llm.config import DecoderConfig
 from svod.llm.gguf_write import quantized, write_gguf
 from svod.llm.rotary import angle_tables, turned
@@ -196,7 +196,7 @@ def train(steps: int, batch: int, seed: int, tokenizer: Tokenizer) -> tuple[Mode
         return loss
 
     samples, losses = Samples(tokenizer, seed), []
-    for number in progress(range(steps), "training"):
+    for number in shown(range(steps), "training"):
         x, y = samples.batch(batch)
         losses.append(step(Tensor(x), Tensor(y)).item())
         schedule.step()
