@@ -43,8 +43,6 @@ def export(
     ``inputs`` are example tensors or arrays, in order or by name. ``dynamic`` names sizes that may
     vary: ``{"x": {0: "batch"}}``, or with a range ``{"x": {0: ("batch", 1, 64)}}``. Weights of more
     than 2 GB are written to a file beside it, ``path + ".data"``.
-
-    >>> svod.onnx.export(model, {"x": x}, "model.onnx", dynamic={"x": {0: "batch"}})
     """
     if hasattr(function, "parameters"):
         svod.realize(*[p for p in function.parameters() if isinstance(p, Tensor)])
