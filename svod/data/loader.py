@@ -24,9 +24,6 @@ class DataLoader:
     With ``num_workers`` processes the batches are loaded ahead, ``prefetch_factor`` per worker;
     they end with each iteration, also with ``persistent_workers``, which torch takes.
     ``device`` moves them there, and ``progress`` (True, or a label) shows a line on a terminal.
-
-    >>> for x, y in svod.data.DataLoader(dataset, batch_size=32, shuffle=True):
-    ...     loss = step(x, y)
     """
 
     def __init__(

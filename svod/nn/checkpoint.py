@@ -33,8 +33,6 @@ def save(obj: Any, path: Any) -> None:
 
     ``path`` may be a file that is open for writing bytes. A tensor that occurs twice (tied weights)
     is stored once. The file of that name is replaced only once all is written.
-
-    >>> svod.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "run.svod")
     """
     writer = _Writer()
     tree = writer.encode(obj, ())
