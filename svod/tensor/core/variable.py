@@ -18,8 +18,9 @@ from svod.ir.symbolic import value_of
 def Variable(name: str, lo: int, hi: int) -> UOp:
     """A run-time integer between ``lo`` and ``hi``, both included.
 
-    >>> n = svod.Variable("n", 1, 64)
+    >>> x, n = svod.ones(64, 2), svod.Variable("n", 1, 64)
     >>> x[: n.bind(7)].sum(0).shape
+    (2,)
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise VariableError(f"a variable needs a plain name, not {name!r}")
