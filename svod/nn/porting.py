@@ -25,8 +25,13 @@ def from_torch(
     With ``strict`` every name has to be on both sides; shapes always have to agree. Values are cast
     to the dtypes of the module, or take their place with ``assign``.
 
-    >>> svod.nn.from_torch(torch_model, model)
-    >>> svod.nn.from_torch(svod.load("pytorch_model.bin"), model)
+    >>> import numpy as np
+    >>> import svod
+    >>> layer = svod.nn.Linear(2, 1, bias=False)
+    >>> svod.nn.from_torch({"weight": np.array([[1.0, 2.0]], np.float32)}, layer).missing_keys
+    []
+    >>> layer(svod.ones(1, 2)).item()
+    3.0
     """
     if not isinstance(module, Module):
         raise ArgumentError(f"from_torch fills a module of Svod, not a {type(module).__name__}")
