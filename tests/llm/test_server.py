@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random as randoms
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -265,7 +266,11 @@ def test_a_full_queue_turns_requests_away(model: Any) -> None:
 def test_metrics_count_what_happened(model: Any) -> None:
     with TestClient(application(model)) as client:
         used = post(client, "chat/completions", messages=HELLO, temperature=0)["usage"]
-        lines = client.get("/metrics").text.splitlines()
+        deadline = time.monotonic() + 60
+        while "svod_running 0" not in (text := client.get("/metrics").text):
+            assert time.monotonic() < deadline, "the slot of an answer that has ended is free soon"
+            time.sleep(0.01)
+        lines = text.splitlines()
     found = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert int(found["svod_answer_tokens_total"]) == used["completion_tokens"]
     assert int(found["svod_prompt_tokens_total"]) == used["prompt_tokens"]
