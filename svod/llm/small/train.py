@@ -2,7 +2,7 @@
 
 Conversations are made up (`talk`), a byte-level tokenizer is learned from them, a small decoder of
 the Llama kind is trained on the answers, and a GGUF file is written that any runtime can read.
-Two minutes on two cores. A seed gives the same text, weights and file on the same machine.
+A seed gives the same text, weights and file on the same machine.
 """
 
 from __future__ import annotations
